@@ -1,0 +1,49 @@
+"""What the lowering is asked for and what it returns: the seam between qgpu.ptx and qgpu.host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from qgpu.isa import MachineBlock
+
+Dim3 = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class LaunchShape:
+    """One launch as the lowering sees it.
+
+    ``params`` are the kernel parameters as bit patterns (a pointer is its byte address, narrowed
+    later); ``data_base`` is the first free byte behind the array arguments.
+    """
+
+    grid: Dim3 = (1, 1, 1)
+    block: Dim3 = (1, 1, 1)
+    params: tuple[int, ...] = ()
+    dynamic_shared_bytes: int = 0
+    data_base: int = 8
+
+    @property
+    def n_threads(self) -> int:
+        x, y, z = self.block
+        return x * y * z
+
+
+@dataclass
+class Lowered:
+    """A kernel as machine blocks for one launch shape.
+
+    ``image`` maps word addresses to initial values (module data behind the arrays); ``n_words``
+    is the memory used in all; ``sources[b]`` is the (file, line) of each stage of block b, or None.
+    """
+
+    name: str
+    blocks: list[MachineBlock]
+    n_registers: int
+    n_words: int
+    image: dict[int, int] = field(default_factory=dict)
+    sources: list[list[tuple[str, int] | None]] = field(default_factory=list)
+
+    @property
+    def listing(self) -> str:
+        return "\n".join(block.listing(index) for index, block in enumerate(self.blocks))
