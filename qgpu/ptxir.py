@@ -100,11 +100,21 @@ class Branchtargets:
 
 
 @dataclass(frozen=True)
+class Relocation:
+    """The address of ``symbol``, shifted right by ``shift`` bits, in ``size`` bytes at ``offset``."""
+
+    offset: int
+    size: int
+    symbol: Sym
+    shift: int = 0
+
+
+@dataclass(frozen=True)
 class Variable:
     """A variable in a state space: reg-less data. ``type`` as PTX writes it (``u32``, ``b8``).
 
     ``count`` is the number of elements (1 for a scalar, 0 for an unsized extern array).
-    ``init`` holds the initial bytes, or None.
+    ``init`` holds the initial bytes, or None; ``relocations`` are the addresses among them.
     """
 
     name: str
@@ -116,6 +126,7 @@ class Variable:
     init: bytes | None = None
     line: int = 0
     is_pointer: bool = False  # .ptr attribute on a parameter
+    relocations: tuple[Relocation, ...] = ()
 
 
 @dataclass
