@@ -26,7 +26,7 @@ from qgpu.isa import (
     Unit,
 )
 from qgpu.machine import WORD_BYTES, MachineSpec
-from qgpu.tokens import Barrier, Exec, Halt, Mem, Token, lanes_of, spell_value
+from qgpu.tokens import Barrier, Exec, Halt, Mem, Token, lanes_of, name_of, spell_value
 
 DEFAULT_MAX_TOKENS = 1_000_000
 Words = Sequence[int]  # one word a lane
@@ -348,7 +348,7 @@ class Machine:
                 n_tokens += 1
                 if n_tokens > max_tokens:
                     raise LaunchError(
-                        f"the launch did not end within {max_tokens} tokens (last: {token})"
+                        f"the launch did not end within {max_tokens} tokens (at {name_of(said)})"
                     )
                 yield said
             if isinstance(token, Halt):
