@@ -107,7 +107,8 @@ def test_an_inactive_lane_keeps_its_registers_and_still_forwards() -> None:
               Instruction(Op.ADD, Forward(0), imm(20), dst=1),
               branch=Guard(Forward(1)), taken=Target(1)),
         block(Instruction(Op.ADD, R1, imm(100), dst=1),
-              Instruction(Op.SHFL, Forward(0), imm(3), dst=2), Instruction(Op.SHFL, R1, imm(2), dst=3)),
+              Instruction(Op.SHFL, Forward(0), imm(3), dst=2),
+              Instruction(Op.SHFL, R1, imm(2), dst=3)),
     ]  # fmt: skip
     assert registers(program, 1) == [120, 121, 22, 23]
     assert registers(program, 2) == [123, 123, 0, 0]
