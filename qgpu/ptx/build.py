@@ -180,7 +180,11 @@ def build_variable(words: list[Word], declaration: Declaration, file: str) -> Va
     for dim in dims:
         count *= dim
     size = TYPE_BYTES[type_]
-    place: dict[str, Any] = {"file": file, "line": declaration.line, "instruction": declaration.name}
+    place: dict[str, Any] = {
+        "file": file,
+        "line": declaration.line,
+        "instruction": declaration.name,
+    }
     if count * size > MAX_VARIABLE_BYTES:
         raise CompileError(f"a variable of {count * size} bytes", **place)
     data, relocations = None, list[Relocation]()
@@ -345,9 +349,11 @@ def _files(items: list[Any]) -> dict[int, str]:
     files: dict[int, str] = {}
     for item in items:
         if isinstance(item, str) and item.startswith(".file"):
-            match = re.match(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?', item)
+            match = re.match(
+                r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?', item
+            )
             if match:
-                files[int(match[1])] = match[3] or match[2]
+                files[int(match[1])] = re.sub(r"\\(.)", r"\1", match[3] or match[2])
         elif isinstance(item, FunctionNode) and item.body is not None:
             files |= _files(item.body.statements)
         elif isinstance(item, ScopeNode):

@@ -205,9 +205,7 @@ class _Records(Transformer[Token, Any]):
         returns = next((p for p in parts if isinstance(p, tuple)), ())
         params = next((p for p in after if isinstance(p, list)), [])
         body = next((p for p in after if isinstance(p, ScopeNode)), None)
-        return FunctionNode(
-            str(name), kind == ".entry", list(returns), params, body, name.line
-        )
+        return FunctionNode(str(name), kind == ".entry", list(returns), params, body, name.line)
 
     # the module
 
@@ -253,7 +251,9 @@ def _syntax_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
         reason = f"PTX syntax error at {text[error.pos_in_stream]!r}"
     else:
         token = str(getattr(error, "token", ""))
-        reason = f"PTX syntax error at {token!r}" if token else "PTX ends in the middle of a statement"
+        reason = (
+            f"PTX syntax error at {token!r}" if token else "PTX ends in the middle of a statement"
+        )
     return CompileError(reason, file=file, line=line, instruction=source or None)
 
 
