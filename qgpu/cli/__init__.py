@@ -1,0 +1,95 @@
+"""The command line: ``qgpu``. Commands only read options and show results; the work is elsewhere.
+
+Every failure is one line on stderr and an exit code of the contract; QGPU_DEBUG=1 shows where an
+unexpected one came from.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from qgpu.cli.output import failure
+from qgpu.errors import Error
+
+# Command -> (module, attribute, one line of help). Imported only when used: torch is slow to load.
+COMMANDS = {
+    "run": ("qgpu.cli.run", "run", "Run one kernel launch."),
+    "compile": ("qgpu.cli.run", "compile_", "Show a source as PTX, machine blocks or tokens."),
+    "build": ("qgpu.cli.checkpoint", "build", "Compile the GPU and merge it into a checkpoint."),
+    "standin": ("qgpu.cli.checkpoint", "standin", "Write a seeded Qwen3.5-shaped checkpoint."),
+    "verify": ("qgpu.cli.checkpoint", "verify", "Prove again that a checkpoint is sound."),
+    "kl": ("qgpu.cli.checkpoint", "kl", "Measure the text drift of a merged model."),
+    "doctor": ("qgpu.cli.checkpoint", "doctor", "Say what was found and what is missing."),
+    "chat": ("qgpu.host.commands_chat", "chat", "Talk to the model; the GPU in it computes."),
+    "serve": ("qgpu.host.commands_chat", "serve", "Serve an OpenAI-compatible endpoint."),
+    "eval": ("qgpu.host.commands_chat", "eval_group", "Run the project's own questions."),
+    "trace": ("qgpu.host.commands_chat", "trace", "Show a launch as a page."),
+}
+
+
+class Cli(click.Group):
+    """A group that loads its commands lazily and turns every error into one line."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, attribute, _ = COMMANDS[cmd_name]
+        command: click.Command = getattr(importlib.import_module(module), attribute)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, row[2]) for name, row in COMMANDS.items()])
+
+    def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        argv = list(sys.argv[1:] if args is None else args)
+        extra["standalone_mode"] = False
+        try:
+            result = super().main(argv, **extra)
+        except click.exceptions.Abort:
+            failure("interrupted", argv)
+            sys.exit(130)
+        except click.ClickException as problem:
+            failure(_click_line(problem), argv)
+            sys.exit(problem.exit_code)
+        except Error as problem:
+            failure(str(problem), argv)
+            sys.exit(problem.exit_code)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except Exception as problem:
+            if os.environ.get("QGPU_DEBUG"):
+                raise
+            failure(
+                f"unexpected {type(problem).__name__}: {' '.join(str(problem).split())[:400]} "
+                "(QGPU_DEBUG=1 shows where)",
+                argv,
+            )
+            sys.exit(1)
+        sys.exit(result if isinstance(result, int) else 0)
+
+
+def _click_line(problem: click.ClickException) -> str:
+    line = " ".join(problem.format_message().split())
+    context = getattr(problem, "ctx", None)
+    return f"{line} (see `{context.command_path} --help`)" if context else line
+
+
+@click.command(
+    cls=Cli,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
+    epilog="Example:  qgpu run examples/01_dot.cu --interp --check",
+)
+@click.version_option(package_name="qgpu")
+def main() -> None:
+    """A SIMT GPU compiled into the weights of Qwen3.5: CUDA runs in its own forward passes."""

@@ -1,0 +1,116 @@
+"""Program and Kernel: source text on its way to machine blocks."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+
+from qgpu.errors import UsageError
+from qgpu.kernel import LaunchShape, Lowered
+from qgpu.machine import REFERENCE, MachineSpec
+from qgpu.ptxir import Function, Module, Variable
+
+KINDS = ("cuda", "ptx")
+_NESTED = re.compile(r"_ZN?L?(?=\d)")
+
+
+def plain_name(mangled: str) -> str:
+    """The function's own name in an Itanium-mangled one (``_Z3dotPi`` -> ``dot``)."""
+    start = _NESTED.match(mangled)
+    if start is None:
+        return mangled
+    at, name = start.end(), mangled
+    while digits := re.compile(r"\d+").match(mangled, at):
+        end = digits.end() + int(digits[0])
+        name, at = mangled[digits.end() : end], end
+        if not mangled.startswith("_ZN"):
+            break
+    return name
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One ``.entry`` of a program. Machine blocks exist only for a launch shape: see ``lower``."""
+
+    program: Program
+    function: Function
+
+    @property
+    def name(self) -> str:
+        return self.function.name
+
+    @property
+    def ptx(self) -> str:
+        return self.program.ptx
+
+    @property
+    def params(self) -> list[Variable]:
+        return self.function.params
+
+    def lower(self, shape: LaunchShape, spec: MachineSpec = REFERENCE) -> Lowered:
+        """The machine blocks for one launch shape; refuses what the machine cannot hold."""
+        from qgpu.ptx.lower import lower
+
+        return lower(self.program.module, self.name, spec, shape)
+
+    @cached_property
+    def _plain(self) -> Lowered:
+        return self.lower(LaunchShape(params=(0,) * len(self.params)))
+
+    @property
+    def blocks(self) -> list[str]:
+        """Listings of the machine blocks for a launch of one thread."""
+        return [block.listing(index) for index, block in enumerate(self._plain.blocks)]
+
+    @property
+    def registers(self) -> int:
+        """Registers that a launch of one thread uses."""
+        return self._plain.n_registers
+
+
+@dataclass(frozen=True)
+class Program:
+    """A compiled source: the PTX and what was parsed from it."""
+
+    source: str
+    kind: str
+    file: str
+    ptx: str
+    module: Module
+
+    @property
+    def kernels(self) -> list[str]:
+        return [function.name for function in self.module.kernels]
+
+    def kernel(self, name: str | None = None) -> Kernel:
+        """The kernel called ``name`` (mangled or plain); without a name, the only one."""
+        found = [
+            function
+            for function in self.module.kernels
+            if name is None or name in (function.name, plain_name(function.name))
+        ]
+        exact = [function for function in found if function.name == name]
+        if exact or len(found) == 1:
+            return Kernel(self, (exact or found)[0])
+        names = ", ".join(plain_name(n) for n in self.kernels) or "none"
+        if name is None:
+            raise UsageError(f"{self.file} has {len(found)} kernels ({names}): name one")
+        if found:
+            raise UsageError(f"{self.file} has several kernels {name}: name one of "
+                             + ", ".join(f.name for f in found))  # fmt: skip
+        raise UsageError(f"{self.file} has no kernel {name}; it has {names}")
+
+
+def compile(source: str, kind: str = "cuda", *, file: str | None = None) -> Program:
+    """Compile CUDA C (or read PTX); errors name the file and the line."""
+    from qgpu.ptx.clang import cuda_to_ptx
+    from qgpu.ptx.parse import parse_ptx
+
+    if kind not in KINDS:
+        raise UsageError(f"unknown kind of source {kind!r}: one of {', '.join(KINDS)}")
+    if not isinstance(source, str):
+        raise UsageError(f"the source is {type(source).__name__}, not text")
+    file = file or ("kernel.cu" if kind == "cuda" else "kernel.ptx")
+    ptx = cuda_to_ptx(source, file=file) if kind == "cuda" else source
+    return Program(source, kind, file, ptx, parse_ptx(ptx, file))
