@@ -152,14 +152,17 @@ def shift_coarse(lane: Lane, layer: Layer) -> None:
 
 
 def shift_fine(lane: Lane, layer: Layer) -> None:
+    """Moves scratch on by single bits. Scratch is the ``up`` side, so that the multiplier's numbers
+    in it (above 1) cannot outvote the lines."""
     line = lane.on["SHL"] + lane.on["SHR"] + lane.on["SAR"]
     amount = lane.b.part(0, 5).number + 32 * lane.flags[FLAG_BIG]
     for i in range(WORD_BITS):
         for f in range(8):
             if i - f >= 0:
-                layer.both([line, lane.select[f], lane.scratch[i - f]], lane.result[i])
+                layer.select(line + lane.select[f] - 1, lane.scratch[i - f], lane.result[i])
             if i + f < WORD_BITS:
-                layer.both([line, lane.select[SELECT_RIGHT + f], lane.scratch[i + f]], lane.result[i])
+                right = line + lane.select[SELECT_RIGHT + f] - 1
+                layer.select(right, lane.scratch[i + f], lane.result[i])
         # SAR fills bit i with the sign where i + amount >= 32.
         x = amount - (WORD_BITS - 1 - i) - OFF * (2 - lane.a[WORD_BITS - 1] - lane.on["SAR"])
         layer.relu(x, lane.result[i])
@@ -205,9 +208,9 @@ def bytes_out(lane: Lane, layer: Layer) -> None:
     for n in range(4):
         for k in range(8):
             for i in range(8):
-                layer.both([line, lane.scratch[16 * n + k], source[8 * k + i]], lane.result[8 * n + i])
+                layer.select(line + source[8 * k + i] - 1, lane.scratch[16 * n + k], lane.result[8 * n + i])
             spread = total(lane.result[8 * n : 8 * n + 8])
-            layer.both([line, lane.scratch[16 * n + 8 + k], source[8 * k + 7]], spread)
+            layer.select(line + source[8 * k + 7] - 1, lane.scratch[16 * n + 8 + k], spread)
 
 
 def lane_select(m: Machine, w: Workspace, lane: Lane, layer: Layer) -> None:
