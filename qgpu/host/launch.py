@@ -86,6 +86,8 @@ class Result:
     backend: str
     lowered: Lowered = field(repr=False)
     memory: list[int] = field(repr=False)
+    job: Job = field(repr=False)
+    shape: LaunchShape = field(repr=False)
 
     @property
     def tokens(self) -> int:
@@ -193,4 +195,5 @@ def launch(
     return Result(
         bound.read_back(execution.memory), execution.tokens, seconds,
         "ok" if check else None, on.name, lowered, execution.memory,
+        job, shape,
     )  # fmt: skip
