@@ -8,6 +8,17 @@ except in cases that say so (``warp_sensitive``).
 from __future__ import annotations
 
 from tests.cases import Case
-from tests.corpus import arithmetic
+from tests.corpus import (
+    arithmetic,
+    bits,
+    control,
+    memory,
+)
 
-CASES: tuple[Case, ...] = (*arithmetic.CASES,)
+FAMILIES = (
+    arithmetic,
+    bits,
+    control,
+    memory,
+)
+CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)
