@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qgpu.chat.expression import (
+from qgpu.host.chat.expression import (
     Array,
     Binary,
     Call,

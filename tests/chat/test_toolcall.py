@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qgpu.chat.toolcall import Part, StreamParser, Text, Thought, ToolCall, parse_call
+from qgpu.host.chat.toolcall import Part, StreamParser, Text, Thought, ToolCall, parse_call
 
 CALL = (
     "<tool_call>\n<function=compute>\n<parameter=expression>\n[1, 2] @ [3, 4]\n</parameter>\n"

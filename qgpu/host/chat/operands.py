@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from qgpu.chat.expression import ExpressionError
+from qgpu.host.chat.expression import ExpressionError
 
 Value = npt.NDArray[np.int32]
 MAX_ELEMENTS = 1 << 14

@@ -1,6 +1,6 @@
 """Expressions: text to a tree, by a grammar and never by ``eval``.
 
-The tree holds integers and operations only; ``qgpu.chat.calculate`` turns each operation into
+The tree holds integers and operations only; ``qgpu.host.chat.calculate`` turns each operation into
 launches. What the text may not hold (fractions, names, endless nesting) is refused here in words
 that the model can act on.
 """

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qgpu.chat.calculate import Calculator
-from qgpu.chat.device import Device, explain
-from qgpu.chat.prompts import (
+from qgpu.errors import CheckError, Error, LaunchError
+from qgpu.host.chat.calculate import Calculator
+from qgpu.host.chat.device import Device, explain
+from qgpu.host.chat.prompts import (
     ADVANCED_EXAMPLES,
     ADVANCED_SYSTEM,
     COMPUTE,
@@ -18,9 +19,8 @@ from qgpu.chat.prompts import (
     NORMAL_SYSTEM,
     RUN_CUDA,
 )
-from qgpu.chat.source import Message, Tool
-from qgpu.chat.toolcall import ToolCall
-from qgpu.errors import CheckError, Error, LaunchError
+from qgpu.host.chat.source import Message, Tool
+from qgpu.host.chat.toolcall import ToolCall
 
 MODES = ("normal", "advanced")
 MAX_SHOWN = 256  # elements of an array that go back to the model
@@ -94,7 +94,7 @@ class NormalMode:
 
 
 class AdvancedMode:
-    """Kernels that the model writes. The source is untrusted: see ``qgpu.chat.untrusted``."""
+    """Kernels that the model writes. The source is untrusted: see ``qgpu.host.chat.untrusted``."""
 
     name = "advanced"
     tool = CUDA_TOOL
@@ -110,7 +110,7 @@ class AdvancedMode:
         return [{"role": "system", "content": system}, *ADVANCED_EXAMPLES]
 
     def run(self, call: ToolCall) -> Outcome:
-        from qgpu.chat.untrusted import KernelCall, run_kernel
+        from qgpu.host.chat.untrusted import KernelCall, run_kernel
 
         if call.problem:
             return _refused(call.problem)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from qgpu.chat.source import Message, Tool
+from qgpu.host.chat.source import Message, Tool
 
 COMPUTE = "compute"
 RUN_CUDA = "run_cuda"

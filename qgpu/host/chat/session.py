@@ -13,11 +13,11 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from qgpu.chat.device import Device, LaunchRecord
-from qgpu.chat.modes import Outcome, make_mode
-from qgpu.chat.prompts import call_message, result_message
-from qgpu.chat.source import Message, Request, TextSource, Usage
-from qgpu.chat.toolcall import StreamParser, Text, Thought, ToolCall
+from qgpu.host.chat.device import Device, LaunchRecord
+from qgpu.host.chat.modes import Outcome, make_mode
+from qgpu.host.chat.prompts import call_message, result_message
+from qgpu.host.chat.source import Message, Request, TextSource, Usage
+from qgpu.host.chat.toolcall import StreamParser, Text, Thought, ToolCall
 
 DEFAULT_TRIES = 3
 MAX_CALLS = 8  # tool calls in one turn, good and bad ones together

@@ -17,8 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 import qgpu
-from qgpu.chat.device import Device
 from qgpu.errors import UsageError
+from qgpu.host.chat.device import Device
 
 MAX_ARRAY = 4096
 MAX_FINDINGS = 5

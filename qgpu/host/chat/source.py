@@ -1,6 +1,6 @@
 """Where the chat's text comes from: an interface, and a source that plays back a script.
 
-The model itself as a source is ``qgpu.host.text``; here is nothing that needs torch.
+The model itself as a source is ``qgpu.host.chat.model_text``; here is nothing that needs torch.
 """
 
 from __future__ import annotations

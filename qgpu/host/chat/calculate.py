@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from qgpu.chat.device import Device, stock_program
-from qgpu.chat.expression import (
+from qgpu.host.chat.device import Device, stock_program
+from qgpu.host.chat.expression import (
     Array,
     Binary,
     Call,
@@ -24,7 +24,7 @@ from qgpu.chat.expression import (
     Unary,
     parse,
 )
-from qgpu.chat.operands import (
+from qgpu.host.chat.operands import (
     RULES,
     Value,
     as_value,
@@ -35,7 +35,7 @@ from qgpu.chat.operands import (
     shape_text,
     vector,
 )
-from qgpu.chat.stock import FUNCTIONS, LARGE_PRIME, NAMES, OPERATORS, SPECIAL, Elementwise
+from qgpu.host.chat.stock import FUNCTIONS, LARGE_PRIME, NAMES, OPERATORS, SPECIAL, Elementwise
 
 TRIAL_DIVISION = 1 << 16  # is_prime counts up to the root; above this the other test is shorter
 WRAPPED = "wrapped around 32 bits: the exact result does not fit"

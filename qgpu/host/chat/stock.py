@@ -1,6 +1,6 @@
 """The stock kernels as data: operators and functions, and how each is launched.
 
-The launching itself (splitting, broadcasting, refusals) is ``qgpu.chat.calculate``; this table
+The launching itself (splitting, broadcasting, refusals) is ``qgpu.host.chat.calculate``; this table
 says which CUDA kernel computes what.
 """
 

@@ -1,0 +1,123 @@
+"""Events of a conversation as terminal output: streaming text, launches, results, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from typing import TextIO
+
+from rich.console import Console
+
+from qgpu.host.chat.device import LaunchRecord
+from qgpu.host.chat.modes import Outcome
+from qgpu.host.chat.session import Answered, Called, Delta, Event, Launched, Thinking, Turn
+from qgpu.host.chat.toolcall import ToolCall
+
+# A model's text may hold terminal control sequences: only line ends and tabs pass.
+_CONTROLS = {code: None for code in (*range(32), *range(127, 160)) if chr(code) not in "\n\t"}
+MARKS = {"ok": " check ok", "mismatch": " CHECK FAILED: the number is not used"}
+
+
+def printable(text: str) -> str:
+    return text.translate(_CONTROLS)
+
+
+class Renderer:
+    """Shows events on ``out``. Colours appear only where ``out`` is a terminal."""
+
+    def __init__(self, out: TextIO, *, as_json: bool = False) -> None:
+        self._json = as_json
+        self.console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
+        self._at_line_start = True
+        self._thinking = False
+
+    def show(self, event: Event) -> None:
+        if self._json:
+            if isinstance(event, Turn):
+                self.console.file.write(json.dumps(event.as_json(), ensure_ascii=False) + "\n")
+                self.console.file.flush()
+            return
+        match event:
+            case Delta(text):
+                self._stream(text, "")
+            case Thinking(text):
+                self._stream(text, "dim italic")
+            case Called(call):
+                self._show_call(call)
+            case Launched(record):
+                self.line(describe_launch(record), _launch_style(record))
+            case Answered(outcome):
+                self._show_outcome(outcome)
+            case Turn():
+                self._show_turn(event)
+
+    def line(self, text: str, style: str = "") -> None:
+        """A line of its own."""
+        self._fresh_line()
+        if not self._json:
+            self.console.print(printable(text), style=style)
+
+    def _stream(self, text: str, style: str) -> None:
+        thinking = bool(style)
+        if thinking != self._thinking:
+            self._fresh_line()
+        self._thinking = thinking
+        text = printable(text)
+        if self._at_line_start:
+            text = text.lstrip("\n")
+        if not text:
+            return
+        self.console.print(text, style=style, end="")
+        self.console.file.flush()
+        self._at_line_start = text.endswith("\n")
+
+    def _fresh_line(self) -> None:
+        if not self._at_line_start:
+            self.console.print()
+        self._at_line_start = True
+
+    def _show_call(self, call: ToolCall) -> None:
+        if call.problem:
+            self.line(f"  {call.problem}", "yellow")
+        elif "source" in call.arguments:
+            launch = ", ".join(
+                f"{key} {' '.join(call.arguments[key].split())}"
+                for key in ("grid", "block", "args")
+                if key in call.arguments
+            )
+            self.line(call.arguments["source"], "cyan")
+            self.line(f"  launch: {launch}", "cyan")
+        else:
+            self.line(f"  {call.arguments.get('expression', call.name)}", "cyan")
+
+    def _show_outcome(self, outcome: Outcome) -> None:
+        if outcome.error is not None:
+            again = ", the model tries again" if outcome.retry else ""
+            self.line(f"  {outcome.error}{again}", "yellow")
+            return
+        if "ptx_bytes" in outcome.details:
+            self.line(f"  PTX: {outcome.details['ptx_bytes']} bytes", "dim")
+        for shown in outcome.content.splitlines():
+            self.line(f"  = {shown}" if not shown.startswith("note: ") else f"  {shown}", "green")
+
+    def _show_turn(self, turn: Turn) -> None:
+        self._fresh_line()
+        if turn.stopped:
+            self.line("(stopped)", "yellow")
+        if turn.error:
+            self.line(f"no result: {turn.error}", "red")
+        elif turn.check == "mismatch":
+            self.line("a launch of this turn failed its check", "red")
+
+
+def describe_launch(record: LaunchRecord) -> str:
+    place = "in the weights" if record.backend == "weights" else "in the interpreter"
+    if record.check == "mismatch":
+        return f"  {record.kernel} {place}:{MARKS['mismatch']}"
+    return (
+        f"  {record.kernel} {place}: {record.tokens} tokens, {record.exec_tokens} blocks run, "
+        f"{record.seconds:.2f} s{MARKS.get(record.check or '', '')}"
+    )
+
+
+def _launch_style(record: LaunchRecord) -> str:
+    return "red" if record.check == "mismatch" else "dim"
