@@ -26,10 +26,10 @@ COMMANDS = {
     "verify": ("qgpu.cli.checkpoint", "verify", "Prove again that a checkpoint is sound."),
     "kl": ("qgpu.cli.checkpoint", "kl", "Measure the text drift of a merged model."),
     "doctor": ("qgpu.cli.checkpoint", "doctor", "Say what was found and what is missing."),
-    "chat": ("qgpu.host.commands_chat", "chat", "Talk to the model; the GPU in it computes."),
-    "serve": ("qgpu.host.commands_chat", "serve", "Serve an OpenAI-compatible endpoint."),
-    "eval": ("qgpu.host.commands_chat", "eval_group", "Run the project's own questions."),
-    "trace": ("qgpu.host.commands_chat", "trace", "Show a launch as a page."),
+    "chat": ("qgpu.cli.chat", "chat", "Talk to the model; the GPU in it computes."),
+    "serve": ("qgpu.cli.chat", "serve", "Serve an OpenAI-compatible endpoint."),
+    "eval": ("qgpu.cli.chat", "eval_group", "Run the project's own questions."),
+    "trace": ("qgpu.cli.chat", "trace", "Show a launch as a page."),
 }
 
 
