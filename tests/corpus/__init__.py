@@ -10,15 +10,23 @@ from __future__ import annotations
 from tests.cases import Case
 from tests.corpus import (
     arithmetic,
+    atomics,
     bits,
     control,
+    grids,
     memory,
+    sync,
+    warp,
 )
 
 FAMILIES = (
     arithmetic,
+    atomics,
     bits,
     control,
+    grids,
     memory,
+    sync,
+    warp,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)
