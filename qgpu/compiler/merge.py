@@ -137,19 +137,24 @@ def merged_generation_config(base: Folder, circuit: Circuit) -> dict[str, Any]:
     return config
 
 
-def check_base(base: Folder, circuit: Circuit) -> None:
-    """Refuse a base that cannot take the circuit."""
+def check_base(base: Folder) -> None:
+    """Refuse a base that cannot take a circuit."""
     if GPU_KEY in base.config:
         raise CheckpointError(f"{base.path} already holds a circuit; give the checkpoint before it")
-    for name in (base.embedding, base.head):
-        if name.dtype != "BF16":
+    for stored in (base.embedding, base.head):
+        if stored.dtype != "BF16":
             raise CheckpointError(
-                f"{base.path} is stored in {name.dtype}; the circuit is proven for bf16 only"
+                f"{base.path} is stored in {stored.dtype}; the circuit is proven for bf16 only"
             )
-    hidden = base.embedding.shape[1]
+
+
+def _check_rows(base: Folder, circuit: Circuit) -> None:
+    wanted = (len(tokens(circuit.spec)), base.embedding.shape[1])
     for what, rows in (("embedding", circuit.embedding), ("head", circuit.head)):
-        if tuple(rows.shape) != (len(tokens(circuit.spec)), hidden):
-            raise CheckpointError(f"the circuit's {what} rows have shape {tuple(rows.shape)}")
+        if tuple(rows.shape) != wanted:
+            raise CheckpointError(
+                f"the circuit's {what} rows have shape {tuple(rows.shape)}, not {wanted}"
+            )
 
 
 def _copy_extras(base: Folder, work: Path) -> None:
@@ -197,7 +202,8 @@ def merge(
     ``write_tokenizer(source, target)`` extends the base's tokenizer.json; ``card(manifest)`` is
     the text of the model card. config.json comes last but for the manifest.
     """
-    check_base(base, circuit)
+    check_base(base)
+    _check_rows(base, circuit)
     with staged(target, f"the checkpoint {target}") as work:
         hashes = write_shards(work, merged_entries(base, circuit), progress)
         _copy_extras(base, work)

@@ -25,8 +25,10 @@ class Checker:
         self._kernel, self._shape, self._bound, self._job = kernel, shape, bound, job
         self._weights = backend != "interp"
         self._seen = 0
-        self._machine = Machine(job.spec, job.blocks, job.memory, job.n_threads)
-        self._expected = self._machine.iter_tokens(job.max_tokens)
+        self._machine = Machine(job.spec, job.blocks)
+        self._expected = self._machine.iter_tokens(
+            job.memory, job.n_threads, max_tokens=job.max_tokens
+        )
 
     def token(self, token: Token) -> None:
         """Compare the next token that the weights wrote."""

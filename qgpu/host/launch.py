@@ -67,9 +67,9 @@ class Interpreter:
     def execute(self, job: Job, watch: Watch) -> Execution:
         from qgpu.interp.machine import Machine
 
-        machine = Machine(job.spec, job.blocks, job.memory, job.n_threads)
+        machine = Machine(job.spec, job.blocks)
         written: list[Token] = []
-        for token in machine.iter_tokens(job.max_tokens):
+        for token in machine.iter_tokens(job.memory, job.n_threads, max_tokens=job.max_tokens):
             watch(token)
             written.append(token)
         return Execution(written, machine.memory)

@@ -36,7 +36,7 @@ SIZES: dict[str, dict[str, int]] = {
              "vocab_size": 248320},
     "demo": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 4,
              "vocab_size": 8192},
-    "tiny": {"hidden_size": 1024, "intermediate_size": 3584, "num_hidden_layers": 4,
+    "tiny": {"hidden_size": 2048, "intermediate_size": 6144, "num_hidden_layers": 2,
              "vocab_size": 2048},
 }  # fmt: skip
 
@@ -54,8 +54,7 @@ def text_config(like: str) -> dict[str, Any]:
         "num_attention_heads": 8, "num_key_value_heads": 2, "head_dim": 256,
         "linear_num_key_heads": 16, "linear_num_value_heads": 16,
         "linear_key_head_dim": 128, "linear_value_head_dim": 128, "linear_conv_kernel_dim": 4,
-        "layer_types": ["linear_attention" if (i + 1) % INTERVAL else "full_attention"
-                        for i in range(size["num_hidden_layers"])],
+        "layer_types": layer_types(size["num_hidden_layers"]),
         "hidden_act": "silu", "rms_norm_eps": 1e-6, "initializer_range": 0.02,
         "attention_bias": False, "attention_dropout": 0.0, "max_position_embeddings": 262144,
         "partial_rotary_factor": 0.25, "tie_word_embeddings": True, "use_cache": True,
@@ -64,6 +63,12 @@ def text_config(like: str) -> dict[str, Any]:
                             "mrope_section": [11, 11, 10]},
         "mamba_ssm_dtype": "float32", "dtype": "bfloat16", "eos_token_id": eos,
     }  # fmt: skip
+
+
+def layer_types(count: int) -> list[str]:
+    """Every fourth layer is full attention, and the last of a shorter stack."""
+    every = min(INTERVAL, count)
+    return ["linear_attention" if (i + 1) % every else "full_attention" for i in range(count)]
 
 
 def special_id(vocab_size: int, name: str) -> int:
