@@ -13,7 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
+import ml_dtypes
 import numpy as np
 from scipy.sparse import csr_array
 
@@ -33,10 +35,13 @@ READ_NORM_WEIGHT = 45.25
 
 
 def bf16(x: np.ndarray) -> np.ndarray:
-    """Rounds float32 to the nearest bf16, ties to even; returns float32."""
-    bits = np.ascontiguousarray(x, np.float32).view(np.uint32)
-    rounded = bits + 0x7FFF + ((bits >> 16) & 1)
-    return (rounded & np.uint32(0xFFFF0000)).view(np.float32)
+    """Rounds to the nearest bf16, ties to even; returns float32."""
+    return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@cache
+def nearest_bf16(x: float) -> float:
+    return float(bf16(np.array([x], np.float32))[0])
 
 
 @dataclass
@@ -103,7 +108,7 @@ class Rows:
         for pin in self.space.pins:
             if not constant:
                 break
-            part = float(bf16(np.float32([constant]))[0])
+            part = nearest_bf16(constant)
             self.triplets.add(row, pin, part)
             constant -= part
         if constant:
@@ -185,9 +190,10 @@ def embedding_rows(plan: Plan) -> np.ndarray:
     all_tokens = tokens(plan.spec)
     rows = np.zeros((len(all_tokens), plan.widths.hidden), np.float32)
     rows[:, plan.space.pins] = PIN
+    places = {n: plan.space.residual_dims(f) for n, f in plan.embedding.fields.items()}
     for row, token in zip(rows, all_tokens, strict=True):
         for name, bits in token_fields(plan.spec, token).items():
-            row[plan.space.residual_dims(plan.embedding[name])] = bits
+            row[places[name]] = bits
     return rows
 
 

@@ -20,105 +20,130 @@ from qgpu.compiler.silence import Silence
 from qgpu.errors import LaunchError
 from qgpu.tokens import Halt, Token, code_of, offset_of, tokens
 
-L2_EPS = 1e-6
+L2_EPS = np.float32(1e-6)
+
+
+# silu(x) is 0 in bf16 from here down.
+SILU_FLOOR = -104.0
 
 
 def silu(x: np.ndarray) -> np.ndarray:
     """x * sigmoid(x) in float32; exactly 0 far below 0 and exactly x far above."""
     with np.errstate(over="ignore"):
-        return (x / (1 + np.exp(-x))).astype(np.float32)
+        return x / (1 + np.exp(-x))
 
 
-def _times(matrix: csr_array, x: np.ndarray) -> np.ndarray:
-    """x @ matrix.T in float32, rounded to bf16: a bias-free linear layer on [n, in]."""
-    return bf16((matrix @ x.T).T)
+def _nonempty(matrix: csr_array) -> tuple[csr_array, np.ndarray]:
+    """The matrix without its empty rows, and the numbers of those kept."""
+    rows = np.flatnonzero(np.diff(matrix.indptr))
+    return matrix[rows], rows
 
 
 class CompactLayer:
-    """One layer's matrices cut to the rows that the plan uses, and its state."""
+    """One layer's matrices cut to the rows that the plan uses, and its state.
+
+    Activations are [features, n] throughout, so that sparse products stay contiguous.
+    """
 
     def __init__(self, weights: LayerWeights, plan: Plan, n_heads: int, n_neurons: int) -> None:
         w = plan.widths
         d, n_keys = w.head_dim, w.n_key_heads * w.head_dim
         group = w.n_value_heads // w.n_key_heads
-        self.n_heads, self.d, self.eps = n_heads, d, w.eps
+        self.n_heads, self.d, self.eps = n_heads, d, np.float32(w.eps)
         keys = np.arange(n_heads * d)
-        values = np.concatenate(
-            [np.arange(h * group * d, h * group * d + d) for h in range(n_heads)] or [keys]
-        )
+        values = (keys // d) * group * d + keys % d
         channels = np.concatenate([keys, n_keys + keys, 2 * n_keys + values])
         heads = np.arange(n_heads) * group
         self.input_norm, self.post_norm = 1 + weights.input_norm, 1 + weights.post_norm
-        self.qkv, self.conv = weights.qkv[channels], weights.conv[channels]
-        self.z, self.b, self.a = weights.z[values], weights.b[heads], weights.a[heads]
+        self.conv = weights.conv[channels]
+        self.qkv, self.qkv_rows = _nonempty(weights.qkv[channels])
+        self.z, self.z_rows = _nonempty(weights.z[values])
+        self.b, self.a = weights.b[heads], weights.a[heads]
         self.out = weights.out[:, values]
         self.gate, self.up = weights.gate[:n_neurons], weights.up[:n_neurons]
-        self.down = weights.down[:, :n_neurons]
+        self.down_by_neuron = csr_array(weights.down[:, :n_neurons].T)
         self.decay = -np.exp(weights.a_log[heads]), weights.dt_bias[heads]
         self.read_norm = weights.read_norm
         self.lagged = bool((self.conv[:, :-1] != 0).any())
         self.reset()
 
     def reset(self) -> None:
-        self.history = np.zeros((self.conv.shape[1] - 1, self.conv.shape[0]), np.float32)
+        self.history = np.zeros((self.conv.shape[0], self.conv.shape[1] - 1), np.float32)
         self.table = np.zeros((self.n_heads, self.d, self.d), np.float32)
 
     def norm(self, x: np.ndarray, weight: np.ndarray) -> np.ndarray:
-        mean = (x * x).mean(-1, keepdims=True, dtype=np.float32)
-        return bf16(x * (1 / np.sqrt(mean + np.float32(self.eps))) * weight)
+        mean = (x * x).mean(0, dtype=np.float32)
+        return bf16(x * (1 / np.sqrt(mean + self.eps)) * weight[:, None])
 
     def forward(self, x: np.ndarray) -> np.ndarray:
-        """The residual after this layer; x [n, hidden]."""
+        """The residual after this layer; x [hidden, n]."""
         if self.n_heads:
             x = bf16(x + self._mix(self.norm(x, self.input_norm)))
         if self.gate.shape[0]:
-            h = self.norm(x, self.post_norm)
-            act = bf16(bf16(silu(_times(self.gate, h))) * _times(self.up, h))
-            x = bf16(x + _times(self.down, act))
+            x = bf16(x + self._mlp(self.norm(x, self.post_norm)))
         return x
 
+    def _mlp(self, h: np.ndarray) -> np.ndarray:
+        """Only neurons whose gate lets something through, at some token, need up and down."""
+        gate = self.gate @ h
+        live = np.flatnonzero(((gate > SILU_FLOOR) & (gate != 0)).any(1))
+        act = bf16(bf16(silu(bf16(gate[live]))) * bf16(self.up[live] @ h))
+        return bf16(self.down_by_neuron[live].T @ act)
+
     def _mix(self, h: np.ndarray) -> np.ndarray:
-        n, heads, d = len(h), self.n_heads, self.d
-        mixed = _times(self.qkv, h)
+        n, heads, d = h.shape[1], self.n_heads, self.d
+        mixed = bf16(self.qkv @ h)
         if self.lagged:
-            padded = np.concatenate([self.history, mixed])
-            self.history = padded[len(padded) - len(self.history) :]
+            mixed = self._scatter(mixed, self.qkv_rows, 3)
+            padded = np.concatenate([self.history, mixed], axis=1)
+            self.history = padded[:, padded.shape[1] - self.history.shape[1] :]
             taps = self.conv.shape[1]
-            mixed = sum(padded[t : t + n] * self.conv[:, t] for t in range(taps))
-        q, k, v = bf16(silu(mixed)).reshape(n, 3, heads, d).transpose(1, 0, 2, 3)
-        z = silu(_times(self.z, h)).reshape(n, heads, d)
+            mixed = sum(padded[:, t : t + n] * self.conv[:, t, None] for t in range(taps))
+            mixed = mixed[self.qkv_rows]
+        acted = self._scatter(bf16(silu(mixed)), self.qkv_rows, 3)
+        q, k, v = acted.T.reshape(n, 3, heads, d).transpose(1, 0, 2, 3)
+        z = self._scatter(silu(bf16(self.z @ h)), self.z_rows, 1).T.reshape(n, heads, d)
         with np.errstate(over="ignore"):
-            beta = bf16((1 / (1 + np.exp(-_times(self.b, h)))).astype(np.float32))
+            beta = bf16((1 / (1 + np.exp(-bf16(self.b @ h)))).T)
             rate, bias = self.decay
-            softplus = np.logaddexp(0, _times(self.a, h) + bias).astype(np.float32)
+            softplus = np.logaddexp(0, bf16(self.a @ h).T + bias).astype(np.float32)
             decay = np.exp(rate * softplus).astype(np.float32)
         reads = np.zeros((n, heads, d), np.float32)
+        writing, reading = (beta != 0), z.any(-1)
         for t in range(n):
-            self._step(q[t], k[t], v[t], z[t], beta[t], decay[t], reads[t])
+            for i in np.flatnonzero(decay[t] != 1):
+                self.table[i] *= decay[t, i]
+            for i in np.flatnonzero(writing[t]):
+                self._write(i, k[t, i], v[t, i], beta[t, i])
+            for i in np.flatnonzero(reading[t]):
+                self._read(i, q[t, i], reads[t, i])
         reads = bf16(reads)
         mean = (reads * reads).mean(-1, keepdims=True, dtype=np.float32)
-        reads = bf16(reads * (1 / np.sqrt(mean + np.float32(self.eps))))
+        reads = bf16(reads * (1 / np.sqrt(mean + self.eps)))
         reads = bf16(bf16(reads * self.read_norm) * z)
-        return _times(self.out, reads.reshape(n, heads * d))
+        return bf16(self.out @ reads.reshape(n, heads * d).T)
 
-    def _step(self, q: np.ndarray, k: np.ndarray, v: np.ndarray, z: np.ndarray, beta: np.ndarray,
-              decay: np.ndarray, reads: np.ndarray) -> None:  # fmt: skip
-        """One token through the delta rule; skips heads that neither write nor are read."""
-        table = self.table
-        for h in np.flatnonzero(decay != 1):
-            table[h] *= decay[h]
-        for h in np.flatnonzero(beta):
-            rows = np.flatnonzero(k[h])
-            if len(rows):
-                key = k[h, rows] * (1 / np.sqrt((k[h] * k[h]).sum() + np.float32(L2_EPS)))
-                error = (v[h] - key @ table[h, rows]) * beta[h]
-                table[h, rows] += key[:, None] * error
-        scale = np.float32(self.d**-0.5)
-        for h in np.flatnonzero(z.any(-1)):
-            rows = np.flatnonzero(q[h])
-            if len(rows):
-                query = q[h, rows] * (1 / np.sqrt((q[h] * q[h]).sum() + np.float32(L2_EPS)))
-                reads[h] = (query * scale) @ table[h, rows]
+    def _scatter(self, x: np.ndarray, rows: np.ndarray, parts: int) -> np.ndarray:
+        """[parts * heads * d, n] with ``x`` in ``rows`` and zeros elsewhere."""
+        out = np.zeros((parts * self.n_heads * self.d, x.shape[1]), np.float32)
+        out[rows] = x
+        return out
+
+    def _write(self, head: int, k: np.ndarray, v: np.ndarray, beta: np.float32) -> None:
+        """The delta rule on the rows that the key touches."""
+        rows = np.flatnonzero(k)
+        if len(rows):
+            key = k[rows]
+            key = key * (1 / np.sqrt((key * key).sum() + L2_EPS))
+            table = self.table[head]
+            table[rows] += key[:, None] * ((v - key @ table[rows]) * beta)
+
+    def _read(self, head: int, q: np.ndarray, out: np.ndarray) -> None:
+        rows = np.flatnonzero(q)
+        if len(rows):
+            query = q[rows]
+            query = query * (1 / np.sqrt((query * query).sum() + L2_EPS))
+            out[:] = (query * np.float32(self.d**-0.5)) @ self.table[head, rows]
 
 
 @dataclass
@@ -154,9 +179,10 @@ class Executor:
     def feed(self, fed: Sequence[Token]) -> np.ndarray:
         """Feeds tokens; returns the residual stream behind the circuit, [n, hidden] float32."""
         x = self.embedding[[offset_of(self.plan.spec, token) for token in fed]]
+        x = np.ascontiguousarray(x.T)
         for layer in self.layers:
             x = layer.forward(x)
-        return x
+        return x.T
 
     @cached_property
     def _code_dims(self) -> list[int]:
