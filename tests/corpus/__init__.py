@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from tests.cases import Case
 from tests.corpus import (
+    algorithms,
     arithmetic,
     atomics,
     bits,
@@ -20,6 +21,7 @@ from tests.corpus import (
 )
 
 FAMILIES = (
+    algorithms,
     arithmetic,
     atomics,
     bits,
