@@ -41,6 +41,7 @@ UNDECLARED_REGISTERS = re.compile(
     r"|envreg\d+|globaltimer(_lo|_hi)?|dynamic_smem_size|total_smem_size|aggr_smem_size"
     r"|reserved_smem_\w+|current_graph_exec)(\.[xyz])?"
 )
+FILE = re.compile(r'\.file\s+(\d+)\s+"((?:[^"\\]|\\.)*)"(?:\s+"((?:[^"\\]|\\.)*)")?')
 # Not a variable: the sink operand, and the size of a warp.
 PLAIN_REGISTERS = ("_", "WARP_SZ")
 
@@ -186,7 +187,7 @@ def build_variable(words: list[Word], declaration: Declaration, file: str) -> Va
         "instruction": declaration.name,
     }
     if count * size > MAX_VARIABLE_BYTES:
-        raise CompileError(f"a variable of {count * size} bytes", **place)
+        raise CompileError(f"{declaration.name} has {count * size} bytes", **place)
     data, relocations = None, list[Relocation]()
     if init is not None:
         if _init_length(init) > count:

@@ -31,26 +31,11 @@ OPT_LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 SYSTEM_NAMES = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))
 
 # Headers whose names CUDA sources mention out of habit: what they hold is in device.h already.
-KNOWN_HEADERS = frozenset(
-    [
-        "cuda.h",
-        "cuda_runtime.h",
-        "cuda_runtime_api.h",
-        "device_launch_parameters.h",
-        "sm_30_intrinsics.h",
-        "stdint.h",
-        "stddef.h",
-        "stdbool.h",
-        "limits.h",
-        "assert.h",
-        "inttypes.h",
-        "cstdint",
-        "cstddef",
-        "climits",
-        "cassert",
-        "cinttypes",
-    ]
-)
+KNOWN_HEADERS = frozenset({
+    "cuda.h", "cuda_runtime.h", "cuda_runtime_api.h", "device_launch_parameters.h",
+    "stdint.h", "stddef.h", "stdbool.h", "limits.h", "assert.h", "inttypes.h",
+    "cstdint", "cstddef", "climits", "cassert", "cinttypes",
+})  # fmt: skip
 _GAP = r"(?:[ \t\f\v]|/\*.*?\*/)*"
 _DIRECTIVE = re.compile(
     rf"(?:\#|%:){_GAP}(?:include_next|include|import|embed)\b[^\n]*|\.incbin", re.DOTALL

@@ -120,10 +120,10 @@ class _Records(Transformer[Token, Any]):
         operands = [p for p in parts[1:-1] if p is not None and not isinstance(p, Token)]
         text = " ".join(self.text[opcode.start_pos : end.start_pos].split())
         name = str(opcode) + "".join(suffixes)
-        return InstructionNode(tuple(name.split(".")), operands, guard, opcode.line, text)
+        return InstructionNode(tuple(name.split(".")), operands, guard, _line(opcode), text)
 
     def label(self, name: Token) -> LabelNode:
-        return LabelNode(str(name), name.line)
+        return LabelNode(str(name), _line(name))
 
     def targets(self, *names: Token) -> TargetsNode:
         return TargetsNode(tuple(str(name) for name in names))
@@ -137,13 +137,13 @@ class _Records(Transformer[Token, Any]):
     # declarations
 
     def word(self, name: Token) -> Word:
-        return Word(str(name)[1:], name.line)
+        return Word(str(name)[1:], _line(name))
 
     def align(self, value: Token) -> Word:
-        return Word("align", value.line, parse_integer(value))
+        return Word("align", _line(value), parse_integer(value))
 
     def attribute(self, *parts: Token) -> Word:
-        return Word("attribute", parts[0].line)
+        return Word("attribute", _line(parts[0]))
 
     def words(self, *words: Word) -> list[Word]:
         return list(words)
@@ -154,10 +154,10 @@ class _Records(Transformer[Token, Any]):
     def declarator(self, name: Token, *rest: Any) -> Declaration:
         dims = [part for part in rest if isinstance(part, int)]
         inits = [part for part in rest if not isinstance(part, int)]
-        return Declaration(str(name), name.line, dims, inits[0] if inits else None)
+        return Declaration(str(name), _line(name), dims, inits[0] if inits else None)
 
     def range(self, name: Token, count: Token) -> Declaration:
-        return Declaration(str(name), name.line, [], None, parse_integer(count))
+        return Declaration(str(name), _line(name), [], None, parse_integer(count))
 
     def init_list(self, *items: Any) -> list[Any]:
         return list(items)
@@ -205,7 +205,7 @@ class _Records(Transformer[Token, Any]):
         returns = next((p for p in parts if isinstance(p, tuple)), ())
         params = next((p for p in after if isinstance(p, list)), [])
         body = next((p for p in after if isinstance(p, ScopeNode)), None)
-        return FunctionNode(str(name), kind == ".entry", list(returns), params, body, name.line)
+        return FunctionNode(str(name), kind == ".entry", list(returns), params, body, _line(name))
 
     # the module
 
@@ -223,6 +223,10 @@ class _Records(Transformer[Token, Any]):
 
     def start(self, *items: Any) -> ModuleNode:
         return ModuleNode([i for i in items if i is not None and not _is_punctuation(i)])
+
+
+def _line(token: Token) -> int:
+    return token.line or 0
 
 
 def _is_punctuation(item: Any) -> bool:
@@ -248,7 +252,7 @@ def _syntax_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
     line = error.line if error.line and error.line > 0 else text.count("\n") + 1
     source = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
     if isinstance(error, UnexpectedCharacters):
-        reason = f"PTX syntax error at {text[error.pos_in_stream]!r}"
+        reason = f"PTX syntax error at {text[error.pos_in_stream or 0]!r}"
     else:
         token = str(getattr(error, "token", ""))
         reason = (
