@@ -31,6 +31,7 @@ from qgpu.machine import REFERENCE, WORD_BYTES, MachineSpec
 from qgpu.ptxir import Function, Module
 
 MAX_INSTRUCTIONS = 2_000_000
+ARRAY_ALIGNMENT = 8  # bytes; what the host promises for an array argument
 
 
 class Machine:
@@ -54,7 +55,7 @@ class Machine:
         self._place_variables()
         self._pass_parameters()
         self.regions = {
-            "arrays": Region(memory, 0, WORD_BYTES),
+            "arrays": Region(memory, 0, WORD_BYTES, ARRAY_ALIGNMENT),
             "module": Region(self.layouts["global"].data, MODULE_BASE),
             "const": Region(self.layouts["const"].data),
             "param": Region(self.layouts["param"].data),

@@ -57,18 +57,24 @@ def from_generic(address: int, space: str) -> int:
 
 @dataclass
 class Region:
-    """Bytes that start at ``first`` of their space."""
+    """Bytes that start at ``first`` of their space.
+
+    ``alignment`` is the most that an access is held to: the host aligns arrays to 8 bytes only, so
+    a vector of 16 there is right at any multiple of 8.
+    """
 
     data: bytearray
     first: int = FIRST_OFFSET
     reserved: int = 0  # bytes at the start that no variable has, so that null is not valid
+    alignment: int = 16
 
     def span(self, address: int, size: int) -> int:
         start = address - self.first
         if start < self.reserved or start + size > len(self.data):
             raise Fault(f"memory access outside every variable, at {address:#x}")
-        if address % size:
-            raise Fault(f"memory access at {address:#x}, not aligned to {size} bytes")
+        alignment = min(size, self.alignment)
+        if address % alignment:
+            raise Fault(f"memory access at {address:#x}, not aligned to {alignment} bytes")
         return start
 
 
@@ -81,7 +87,7 @@ class Layout:
         self.data = bytearray()
 
     def place(self, variable: Variable, alignment: int = 1) -> int:
-        address = align_up(self.end, max(variable.align, alignment, 1))
+        address = align_up(self.end, max(variable.align, alignment, TYPE_BYTES[variable.type]))
         size = variable_bytes(variable)
         self.end = address + size
         self.data.extend(bytes(self.end - self.first - len(self.data)))
