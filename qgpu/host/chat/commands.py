@@ -53,8 +53,7 @@ def _trace(session: Session, argument: str) -> str:
     assert last.result is not None and last.compiled is not None
     path = Path(argument or "trace.html").expanduser()
     write = write_page if path.suffix == ".html" else write_trace
-    write(path, last.compiled, last.result, grid=last.grid, block=last.block,
-          spec=session.device.backend.spec, before=last.before)  # fmt: skip
+    write(path, last.compiled, last.result)
     return f"{last.kernel}: {last.tokens} tokens written to {path}"
 
 
