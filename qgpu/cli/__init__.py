@@ -58,6 +58,9 @@ class Cli(click.Group):
         except click.exceptions.Abort:
             failure("interrupted", argv)
             sys.exit(130)
+        except click.exceptions.NoArgsIsHelpError as problem:
+            click.echo(problem.format_message(), err=True)
+            sys.exit(problem.exit_code)
         except click.ClickException as problem:
             failure(_click_line(problem), argv)
             sys.exit(problem.exit_code)

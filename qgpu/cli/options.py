@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from qgpu.errors import UsageError
 from qgpu.host.arguments import DTYPES
 from qgpu.host.program import Program, compile
 
+DEFAULT_MODEL = "build/qwen3.5-2b-gpu"
+_HEADER = re.compile(r"// (qgpu|arg): (.*)")
 _TYPED = re.compile(r"(?P<value>.*\]|zeros:[^:]*)(?::(?P<dtype>\w+))?", re.DOTALL)
 
 
@@ -92,13 +95,18 @@ class Dims(click.ParamType):
         return sizes
 
 
-def read_source(path: str) -> tuple[str, str]:
-    """The text of a source file, and its kind: PTX by its name or its .version directive."""
+def read_text(path: str) -> str:
+    """The text of a file."""
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        return Path(path).read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as problem:
         reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"cannot read {path}: {reason}") from None
+
+
+def read_source(path: str) -> tuple[str, str]:
+    """The text of a source file, and its kind: PTX by its name or its .version directive."""
+    text = read_text(path)
     is_ptx = path.endswith(".ptx") or (
         not path.endswith((".cu", ".cuh", ".c", ".cpp")) and ".version" in text
     )
@@ -109,3 +117,27 @@ def load_program(path: str) -> Program:
     """Compile the source file ``path``."""
     text, kind = read_source(path)
     return compile(text, kind, file=path)
+
+
+@dataclass(frozen=True)
+class Header:
+    """What a source says of its own launch, in comments: the defaults of the options.
+
+    ``// qgpu: kernel=NAME grid=X[,Y[,Z]] block=X[,Y[,Z]] [shared=WORDS]``, then ``// arg: SPEC``.
+    """
+
+    settings: dict[str, str]
+    args: tuple[str, ...]
+
+
+def read_header(source: str) -> Header:
+    """The launch that a source describes; empty where it describes none."""
+    settings: dict[str, str] = {}
+    args: list[str] = []
+    for line in source.splitlines():
+        found = _HEADER.fullmatch(line.strip())
+        if found and found[1] == "qgpu":
+            settings |= dict(item.split("=", 1) for item in found[2].split() if "=" in item)
+        elif found:
+            args.append(found[2].strip())
+    return Header(settings, tuple(args) if settings else ())

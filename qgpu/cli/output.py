@@ -22,9 +22,11 @@ def console(stderr: bool = False) -> Console:
     """A console that leaves colour and wrapping alone when it is not a terminal."""
     stream = sys.stderr if stderr else sys.stdout
     terminal = stream.isatty() and not os.environ.get("NO_COLOR")
+    width = None if terminal else 160
     return Console(
-        file=stream, highlight=False, soft_wrap=True, no_color=not terminal, force_terminal=terminal
-    )
+        file=stream, highlight=False, soft_wrap=True, width=width, no_color=not terminal,
+        force_terminal=terminal,
+    )  # fmt: skip
 
 
 def run_object(

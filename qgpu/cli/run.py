@@ -2,60 +2,100 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 
 import qgpu
-from qgpu.cli.options import Dims, load_program, parse_arg
-from qgpu.cli.output import console, run_object, show_array
+from qgpu.cli.options import DEFAULT_MODEL, Dims, load_program, parse_arg, read_header
+from qgpu.cli.output import console, run_object, show_array, show_trace
 from qgpu.errors import UsageError
-from qgpu.host.launch import (
-    MAX_TOKENS,
-    Backend,
-    Interpreter,
-    Result,
-    launch,
-    make_job,
-    prepare,
-)
+from qgpu.host.launch import MAX_TOKENS, Backend, Interpreter, Result, launch, make_job, prepare
 from qgpu.host.program import Kernel
 from qgpu.machine import SPECS
 from qgpu.tokens import Token, name_of
 
-DEFAULT_MODEL = "build/qwen3.5-2b-gpu"
+SHOWN_TOKENS = 100  # a longer trace is not printed
+
+
+@dataclass(frozen=True)
+class Request:
+    """The launch that the options, and the source's own header, ask for."""
+
+    kernel: Kernel
+    grid: Any
+    block: Any
+    args: list[Any]
+    shared_words: int
 
 
 def launch_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that say which kernel, in which shape, with which arguments."""
+    """The options that say which kernel, in which shape, with which arguments, as one Request."""
     options = [
         click.argument("file"),
         click.option("--kernel", help="The kernel's name; needed if the file has several."),
-        click.option("--grid", type=Dims(), default="1", show_default=True, help="CUDA blocks."),
-        click.option("--block", type=Dims(), default="1", show_default=True, help="Threads each."),
-        click.option("--shared", "shared_words", default=0, metavar="WORDS", show_default=True,
-                     help="Words of dynamic shared memory."),
+        click.option("--grid", type=Dims(), help="CUDA blocks  [default: 1]"),
+        click.option("--block", type=Dims(), help="Threads of a CUDA block  [default: 1]"),
+        click.option("--shared", type=click.IntRange(0), metavar="WORDS",
+                     help="Words of dynamic shared memory  [default: 0]"),
         click.option("--arg", "args", multiple=True, metavar="SPEC",
                      help="One kernel parameter: [1,2,3], zeros:N, an integer, @file.npy; arrays "
                           "may name a type, as in [1,2]:uint8."),
-        click.option("--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference",
-                     show_default=True, help="The machine, where no model says it."),
     ]  # fmt: skip
+
+    @functools.wraps(command)
+    def resolve(file: str, kernel: str | None, grid: Any, block: Any, shared: int | None,
+                args: tuple[str, ...], **rest: Any) -> Any:  # fmt: skip
+        return command(resolve_request(file, kernel, grid, block, shared, args), **rest)
+
+    wrapped: Callable[..., Any] = resolve
     for option in reversed(options):
-        command = option(command)
-    return command
+        wrapped = option(wrapped)
+    return wrapped
 
 
-def choose_backend(model: str | None, interp: bool, spec_name: str) -> Backend:
-    """The interpreter or a merged checkpoint."""
+def resolve_request(
+    file: str, kernel: str | None, grid: Any, block: Any, shared: int | None, args: tuple[str, ...]
+) -> Request:
+    """Options first; what they leave open is taken from the source's ``// qgpu:`` header."""
+    values = [parse_arg(text) for text in args]
+    program = load_program(file)
+    header = read_header(program.source)
+    named = kernel or header.settings.get("kernel")
+    dims = Dims()
+    return Request(
+        program.kernel(named),
+        grid or dims.convert(header.settings.get("grid", "1"), None, None),
+        block or dims.convert(header.settings.get("block", "1"), None, None),
+        values or [parse_arg(text) for text in header.args],
+        int(header.settings.get("shared", "0")) if shared is None else shared,
+    )
+
+
+spec_option = click.option(
+    "--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference", show_default=True,
+    help="The machine, where no model says it.",
+)  # fmt: skip
+
+
+def choose_backend(
+    model: str | None, interp: bool, spec_name: str = "reference", *, sparse: bool = False
+) -> Backend:
+    """The interpreter, the circuit alone, or a merged checkpoint."""
+    if bool(model) + interp + sparse > 1:
+        raise UsageError("--model, --interp and --sparse exclude each other")
     if interp:
-        if model:
-            raise UsageError("--model and --interp exclude each other")
         return Interpreter(SPECS[spec_name])
+    if sparse:
+        from qgpu.host.sparse import Circuit
+
+        return Circuit(SPECS[spec_name])
     folder = model or os.environ.get("QGPU_MODEL", DEFAULT_MODEL)
     if model is None and not Path(folder).is_dir():
         raise UsageError(
@@ -69,18 +109,21 @@ def show_result(kernel: Kernel, result: Result) -> None:
     """The launch as people read it."""
     program, lowered = kernel.program, result.lowered
     out = console()
-    sizes = f"PTX {len(program.ptx.splitlines())} lines, {len(lowered.blocks)} machine blocks, " \
-            f"{lowered.n_registers} registers, {lowered.n_words} words"  # fmt: skip
+    sizes = [f"PTX {len(program.ptx.splitlines())} lines",
+             f"{len(lowered.blocks)} machine blocks", f"{lowered.n_registers} registers",
+             f"{lowered.n_words} words"]  # fmt: skip
     if program.kind == "cuda":
-        sizes = f"CUDA {len(program.source.splitlines())} lines, {sizes}"
-    out.print(f"[bold]{kernel.name}[/bold]  {sizes}")
-    for param, value in zip(kernel.params, result.args, strict=True):
+        sizes.insert(0, f"CUDA {len(program.source.splitlines())} lines")
+    out.print(f"[bold]{kernel.plain}[/bold]: {', '.join(sizes)}")
+    for index, value in enumerate(result.args):
         if value is not None:
-            out.print(f"{param.name}  {show_array(value)}", markup=False)
+            out.print(f"arg {index}: {show_array(value)}", markup=False)
+    if result.tokens <= SHOWN_TOKENS:
+        out.print(show_trace(result.trace), markup=False)
     rate = result.tokens / result.seconds if result.seconds else 0
     out.print(
         f"{result.tokens} tokens, {result.exec_tokens} of them exec, on {result.backend} "
-        f"in {result.seconds:.3f} s ({rate:,.0f} a second)"
+        f"in {result.seconds:.3f} s ({rate:,.1f} a second)"
     )
     if result.check:
         out.print(f"check: [green]{result.check}[/green]")
@@ -89,54 +132,61 @@ def show_result(kernel: Kernel, result: Result) -> None:
 @click.command(epilog="Example:  qgpu run dot.cu --block 3 --arg [1,2,3] --arg [4,5,6] "
                       "--arg zeros:1 --interp --check")  # fmt: skip
 @launch_options
-@click.option("--model", metavar="DIR", help=f"The merged checkpoint [{DEFAULT_MODEL}].")
+@spec_option
+@click.option("--model", metavar="DIR", help=f"The merged checkpoint  [default: {DEFAULT_MODEL}]")
 @click.option("--interp", is_flag=True, help="Use the reference interpreter instead of weights.")
+@click.option(
+    "--sparse", is_flag=True, help="Use the circuit's weights alone, no base behind them."
+)
 @click.option("--check", is_flag=True, help="Replay the launch in a reference and compare.")
-@click.option("--sanitize", "sanitizing", is_flag=True,
-              help="Look for bad addresses, races, uninitialised reads first.")  # fmt: skip
+@click.option("--sanitize", is_flag=True,
+              help="First look for bad addresses, races and uninitialised reads.")  # fmt: skip
 @click.option("--max-tokens", default=MAX_TOKENS, show_default=True, help="Token budget.")
-@click.option("--tokens", "show_tokens", is_flag=True, help="Print the tokens as they come.")
+@click.option("--tokens", "show_tokens", is_flag=True, help="Print tokens on stderr as they come.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--trace", metavar="FILE", help="Write the launch for `qgpu trace`.")
 def run(
-    file: str, kernel: str | None, grid: Any, block: Any, shared_words: int, args: tuple[str, ...],
-    spec_name: str, model: str | None, interp: bool, check: bool, sanitizing: bool,
-    max_tokens: int, show_tokens: bool, as_json: bool, trace: str | None,
+    request: Request, spec_name: str, model: str | None, interp: bool, sparse: bool, check: bool,
+    sanitize: bool, max_tokens: int, show_tokens: bool, as_json: bool, trace: str | None,
 ) -> None:  # fmt: skip
-    """Launch a kernel of FILE (CUDA C, or PTX) and show its arrays afterwards."""
-    values = [parse_arg(text) for text in args]
-    chosen = load_program(file).kernel(kernel)
-    on = choose_backend(model, interp, spec_name)
-    if sanitizing:
-        report_findings(chosen, on, grid, block, values, shared_words)
+    """Launch a kernel of FILE (CUDA C, or PTX) and show its arrays afterwards.
+
+    A source may describe its launch in comments (// qgpu: kernel=dot grid=1 block=3, // arg:
+    [1,2,3]); options override it.
+    """
+    on = choose_backend(model, interp, spec_name, sparse=sparse)
+    if sanitize:
+        report_findings(request, on)
     err = console(stderr=True)
 
     def watch(token: Token) -> None:
-        if show_tokens and not as_json:
+        if show_tokens:
             err.print(repr(token), markup=False)
 
     result = launch(
-        chosen, grid, block, values,
-        on=on, check=check, shared_words=shared_words, max_tokens=max_tokens, watch=watch,
+        request.kernel, request.grid, request.block, request.args,
+        on=on, check=check, shared_words=request.shared_words, max_tokens=max_tokens, watch=watch,
     )  # fmt: skip
     if trace:
         from qgpu.host.trace import write_trace
 
-        write_trace(Path(trace), chosen, result)
+        write_trace(Path(trace), request.kernel, result)
     if as_json:
-        click.echo(json.dumps(run_object(chosen.name, result.backend, result, None)))
+        click.echo(json.dumps(run_object(request.kernel.plain, result.backend, result, None)))
     else:
-        show_result(chosen, result)
+        show_result(request.kernel, result)
 
 
-def report_findings(
-    kernel: Kernel, on: Backend, grid: Any, block: Any, values: list[Any], shared_words: int
-) -> None:
+def report_findings(request: Request, on: Backend) -> None:
     """Print what the sanitizer finds; findings end the command."""
-    from qgpu.host.check import sanitize_launch
+    from qgpu.interp.sanitize import sanitize
 
-    bound, shape, lowered = prepare(kernel, on.spec, grid, block, values, shared_words)
-    findings = sanitize_launch(kernel, shape, bound, make_job(on.spec, bound, shape, lowered))
+    kernel = request.kernel
+    bound, shape, lowered = prepare(
+        kernel, on.spec, request.grid, request.block, request.args, request.shared_words
+    )
+    job = make_job(on.spec, bound, shape, lowered)
+    findings = sanitize(kernel.program.module, kernel.name, shape, job.memory, bound.ranges)
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings:
@@ -145,24 +195,22 @@ def report_findings(
 
 @click.command("compile", epilog="Example:  qgpu compile dot.cu --emit blocks --block 3")
 @launch_options
+@spec_option
 @click.option("--emit", type=click.Choice(["ptx", "blocks", "tokens"]), default="ptx",
               show_default=True, help="The stage to print.")  # fmt: skip
-def compile_(
-    file: str, kernel: str | None, grid: Any, block: Any, shared_words: int, args: tuple[str, ...],
-    spec_name: str, emit: str,
-) -> None:  # fmt: skip
+def compile_(request: Request, spec_name: str, emit: str) -> None:
     """Print FILE as PTX, as the machine blocks of one launch, or as the tokens that load them.
 
-    Blocks and tokens depend on the launch; arguments that are not given read as 0.
+    Blocks and tokens depend on the launch; arguments that nobody gives read as 0.
     """
-    program = load_program(file)
+    kernel, spec = request.kernel, SPECS[spec_name]
     if emit == "ptx":
-        click.echo(program.ptx)
+        click.echo(kernel.ptx)
         return
-    chosen = program.kernel(kernel)
-    spec = SPECS[spec_name]
-    values = [parse_arg(text) for text in args] if args else [0] * len(chosen.params)
-    bound, shape, lowered = prepare(chosen, spec, grid, block, values, shared_words)
+    values = request.args or [0] * len(kernel.params)
+    bound, shape, lowered = prepare(
+        kernel, spec, request.grid, request.block, values, request.shared_words
+    )
     if emit == "blocks":
         click.echo(lowered.listing)
         return

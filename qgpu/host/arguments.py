@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from qgpu.errors import CompileError, LimitError, UsageError
+from qgpu.host.names import plain_name
 from qgpu.machine import WORD_BYTES, MachineSpec
 from qgpu.ptxir import TYPE_BYTES, Function, Variable
 
@@ -111,16 +112,17 @@ def bind(
     """Lay out ``args`` for ``function``; refuses what does not fit before anything runs."""
     if len(args) != len(function.params):
         raise UsageError(
-            f"kernel {function.name} takes {len(function.params)} arguments, {len(args)} given"
+            f"kernel {plain_name(function.name)} takes {len(function.params)} arguments, "
+            f"{len(args)} given"
         )
     data = bytearray(FIRST_BYTE)
     params: list[int] = []
     placed: list[Placed] = []
     for index, (param, given) in enumerate(zip(function.params, args, strict=True)):
-        place = f"argument {index + 1} ({param.name})"
+        place = f"argument {index + 1}"
         if param.type.startswith("f"):
             raise CompileError(
-                f"parameter {index + 1} of {function.name} is floating point: "
+                f"parameter {index + 1} of {plain_name(function.name)} is floating point: "
                 "this machine is integer",
                 file=file, line=param.line, instruction=f".param .{param.type} {param.name}",
             )  # fmt: skip

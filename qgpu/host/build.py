@@ -44,6 +44,7 @@ def build(
     spec: MachineSpec,
     *,
     base_name: str | None = None,
+    prove: bool = True,
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, Any]:
     """Compile and merge; returns the manifest."""
@@ -92,4 +93,3 @@ def model_card(manifest: dict[str, Any], base_name: str) -> str:
         "What was built, from what, and the hash of every file: manifest.json.", "",
         "Licence: Apache-2.0, as Qwen3.5.", "",
     ])  # fmt: skip
-

@@ -81,3 +81,8 @@ def run_ptx_arrays(
     kernel: Kernel, shape: LaunchShape, bound: Bound, job: Job
 ) -> list[Array | None]:
     """The arguments after the PTX itself was executed lane by lane."""
+    from qgpu.interp.ptx import run_ptx
+
+    memory = np.asarray(bound.words, "<u4").tobytes()
+    after = run_ptx(kernel.program.module, kernel.name, shape, memory, spec=job.spec)
+    return bound.read_back(np.frombuffer(after, "<u4").tolist())

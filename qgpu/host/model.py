@@ -46,7 +46,7 @@ def cpu_bf16() -> bool:
 
 
 def gpu_config(folder: Folder) -> dict[str, Any]:
-    """What the checkpoint says of the machine in it; refuses one that has none or cannot hold it."""
+    """What the checkpoint says of the machine in it; refuses one that cannot hold it."""
     facts: dict[str, Any] | None = folder.config.get(GPU_KEY)
     if facts is None:
         raise CheckpointError(f"{folder.path} has no GPU in it: build one with `qgpu build`")
@@ -76,6 +76,31 @@ def verify_hashes(path: Path) -> int:
     return len(files)
 
 
+def load_hf(
+    path: Path, *, device: str | None = None, dtype: str = "bfloat16", **options: Any
+) -> Any:
+    """A causal model from a folder; every tensor must come from the folder."""
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()
+    try:
+        loaded: Any = transformers.AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(torch, dtype), output_loading_info=True, **options
+        )
+        hf, info = loaded
+    except (OSError, ValueError, RuntimeError) as problem:
+        line = " ".join(str(problem).split())
+        raise CheckpointError(f"{path} does not load: {line}") from None
+    wrong = [*info["missing_keys"], *info["mismatched_keys"]]
+    if wrong:
+        raise CheckpointError(f"{path} does not load whole: {wrong[0]} was not filled")
+    return (hf if "device_map" in options else hf.to(choose_device(device))).eval()
+
+
+def cache_argument(hf: Any) -> str:
+    """What ``forward`` calls the cache: transformers 5.24 renamed ``past_key_values``."""
+    return "cache" if "cache" in inspect.signature(hf.forward).parameters else "past_key_values"
+
+
 class Model:
     """A merged checkpoint, loaded. ``hf`` is the plain transformers model."""
 
@@ -89,9 +114,7 @@ class Model:
         memory = facts["memory"]
         self._place = MemoryPlace(memory["layer"], memory["heads"], memory["n_words"])
         self.progress: Callable[[int, int], None] | None = None
-        # transformers 5.24 renamed the argument; both names mean the same cache.
-        names = inspect.signature(hf.forward).parameters
-        self._cache_argument = "cache" if "cache" in names else "past_key_values"
+        self._cache_argument = cache_argument(hf)
 
     @classmethod
     def load(
@@ -108,21 +131,7 @@ class Model:
         facts = gpu_config(Folder.open(path))
         if hashes:
             verify_hashes(path)
-        transformers.logging.set_verbosity_error()
-        transformers.logging.disable_progress_bar()
-        try:
-            hf, info = transformers.AutoModelForCausalLM.from_pretrained(
-                path, dtype=getattr(torch, dtype), output_loading_info=True, **options
-            )
-        except (OSError, ValueError, RuntimeError) as problem:
-            line = " ".join(str(problem).split())
-            raise CheckpointError(f"{path} does not load: {line}") from None
-        wrong = [*info["missing_keys"], *info["mismatched_keys"]]
-        if wrong:
-            raise CheckpointError(f"{path} does not load whole: {wrong[0]} was not filled")
-        if "device_map" not in options:
-            hf = hf.to(choose_device(device))
-        return cls(hf.eval(), path, facts)
+        return cls(load_hf(path, device=device, dtype=dtype, **options), path, facts)
 
     @cached_property
     def tokenizer(self) -> Any:

@@ -2,31 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import PurePath
 
 from qgpu.errors import UsageError
+from qgpu.host.names import plain_name
 from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import REFERENCE, MachineSpec
 from qgpu.ptxir import Function, Module, Variable
 
 KINDS = ("cuda", "ptx")
-_NESTED = re.compile(r"_ZN?L?(?=\d)")
-
-
-def plain_name(mangled: str) -> str:
-    """The function's own name in an Itanium-mangled one (``_Z3dotPi`` -> ``dot``)."""
-    start = _NESTED.match(mangled)
-    if start is None:
-        return mangled
-    at, name = start.end(), mangled
-    while digits := re.compile(r"\d+").match(mangled, at):
-        end = digits.end() + int(digits[0])
-        name, at = mangled[digits.end() : end], end
-        if not mangled.startswith("_ZN"):
-            break
-    return name
 
 
 @dataclass(frozen=True)
@@ -38,7 +24,13 @@ class Kernel:
 
     @property
     def name(self) -> str:
+        """The entry's name in the PTX."""
         return self.function.name
+
+    @property
+    def plain(self) -> str:
+        """The name as the source has it, without C++ mangling."""
+        return plain_name(self.name)
 
     @property
     def ptx(self) -> str:
@@ -113,4 +105,5 @@ def compile(source: str, kind: str = "cuda", *, file: str | None = None) -> Prog
         raise UsageError(f"the source is {type(source).__name__}, not text")
     file = file or ("kernel.cu" if kind == "cuda" else "kernel.ptx")
     ptx = cuda_to_ptx(source, file=file) if kind == "cuda" else source
-    return Program(source, kind, file, ptx, parse_ptx(ptx, file))
+    ptx_file = file if kind == "ptx" else str(PurePath(file).with_suffix(".ptx"))
+    return Program(source, kind, file, ptx, parse_ptx(ptx, ptx_file))

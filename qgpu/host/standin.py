@@ -108,7 +108,8 @@ def seeded_tensor(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
     """One tensor with the spread that such a tensor has in a trained model, in bf16."""
     g = _generator(seed, name)
     if name.endswith("embed_tokens.weight"):
-        return embedding_table(*shape, seed).bfloat16()
+        rows, hidden = shape
+        return embedding_table(rows, hidden, seed).bfloat16()
     if name.endswith("A_log"):
         return torch.empty(shape).uniform_(0.01, 16, generator=g).log_().bfloat16()
     noise = torch.randn(shape, generator=g)

@@ -1,0 +1,151 @@
+"""``qgpu build``, ``standin``, ``verify``, ``kl`` and ``doctor``."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TextColumn,
+    TimeElapsedColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from qgpu.cli.options import DEFAULT_MODEL, read_text
+from qgpu.cli.output import console
+from qgpu.machine import SPECS
+
+DEFAULT_STANDIN = "2b"
+
+
+@contextmanager
+def writing(what: str) -> Iterator[Callable[[int], None]]:
+    """A line of progress on stderr that counts bytes; silent where stderr is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(),
+               TransferSpeedColumn(), TimeElapsedColumn())  # fmt: skip
+    out = console(stderr=True)
+    with Progress(*columns, console=out, disable=not out.is_terminal) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda n: bar.advance(task, n)
+
+
+@click.command(epilog="Example:  qgpu build --base ./Qwen3.5-2B --out build/qwen3.5-2b-gpu")
+@click.option("--base", default=None, metavar="DIR_OR_HUB_ID",
+              help="The Qwen3.5 checkpoint to build on  [default: Qwen/Qwen3.5-2B]")  # fmt: skip
+@click.option("--out", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@click.option("--revision", default=None, help="The hub revision, if not the newest.")
+@click.option("--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference",
+              show_default=True, help="The machine to build.")  # fmt: skip
+@click.option("--no-proof", is_flag=True, help="Skip the proof of silence over every text row.")
+def build(base: str | None, out: str, revision: str | None, spec_name: str, no_proof: bool) -> None:
+    """Compile the GPU and merge it in front of a Qwen3.5 checkpoint.
+
+    Takes a folder or a hub id (HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are respected). The
+    checkpoint appears at --out only when it is complete.
+    """
+    from qgpu.host.build import build as build_checkpoint
+    from qgpu.host.hub import DEFAULT_BASE, resolve_base
+
+    name = base or DEFAULT_BASE
+    folder = resolve_base(name, revision)
+    with writing(f"writing {out}") as progress:
+        manifest = build_checkpoint(
+            folder, Path(out), SPECS[spec_name], base_name=name, prove=not no_proof,
+            progress=progress,
+        )  # fmt: skip
+    show = console()
+    show.print(f"{out}: {manifest['qgpu']['circuit_layers']} circuit layers before "
+               f"{manifest['base']['layers']} of {name}")  # fmt: skip
+    for key, value in manifest["facts"].items():
+        if not isinstance(value, (list, dict)):
+            show.print(f"{key}: {value}", markup=False)
+
+
+@click.command(epilog="Example:  qgpu standin --like demo --out build/base")
+@click.option("--like", default=DEFAULT_STANDIN, show_default=True,
+              type=click.Choice(["2b", "0.8b", "demo", "tiny"]),
+              help="Whose shapes; demo: 2b's widths, few layers, a small vocabulary.")  # fmt: skip
+@click.option("--seed", default=0, show_default=True, help="Of every weight.")
+@click.option("--out", required=True, metavar="DIR")
+def standin(like: str, seed: int, out: str) -> None:
+    """Write a seeded checkpoint with Qwen3.5's shapes, for machines without the weights."""
+    from qgpu.host.standin import write_standin
+
+    with writing(f"writing {out}") as progress:
+        write_standin(like, Path(out), seed, progress=progress)
+    console().print(f"{out}: a stand-in like {like}, seed {seed}; its text is noise")
+
+
+@click.command(epilog="Example:  qgpu verify --model build/qwen3.5-2b-gpu")
+@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@click.option("--hashes/--no-hashes", default=True, help="Compare every file with the manifest.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def verify(model: str, hashes: bool, as_json: bool) -> None:
+    """Prove again that a checkpoint is whole, and silent on every row of text."""
+    from qgpu.host.verify import verify as verify_checkpoint
+
+    facts = verify_checkpoint(Path(model), hashes=hashes)
+    if as_json:
+        click.echo(json.dumps(facts))
+        return
+    for key, value in facts.items():
+        console().print(f"{key}: {value}", markup=False)
+
+
+@click.command(epilog="Example:  qgpu kl --base ./Qwen3.5-2B --model build/qwen3.5-2b-gpu")
+@click.option("--base", required=True, metavar="DIR", help="The checkpoint without the GPU.")
+@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@click.option("--text", "text_file", default=None, metavar="FILE", help="Instead of the built-in.")
+@click.option("--positions", default=512, show_default=True, help="Tokens to compare at most.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bool) -> None:
+    """Measure how far the merged model's text has drifted from its base: KL(base || merged)."""
+    from qgpu.host.drift import measure
+
+    text = read_text(text_file) if text_file else None
+    err = console(stderr=True)
+
+    def report(what: str, done: int, of: int) -> None:
+        if err.is_terminal:
+            err.print(f"{what}: {done} of {of}", end="\r")
+
+    found = measure(Path(base), Path(model), text, max_positions=positions, report=report)
+    if as_json:
+        click.echo(json.dumps({mode: drift.as_dict() for mode, drift in found.items()}))
+        return
+    table = Table("mode", "positions", "mean", "median", "p99", "max", "top-1", "identical")
+    for mode, drift in found.items():
+        table.add_row(
+            mode, str(drift.positions), f"{drift.mean:.2e}", f"{drift.median:.2e}",
+            f"{drift.p99:.2e}", f"{drift.max:.2e}", f"{drift.top1:.1%}",
+            f"{drift.identical} of {drift.positions}",
+        )  # fmt: skip
+    console().print(table)
+
+
+@click.command(epilog="Example:  qgpu doctor")
+@click.option("--model", default=None, metavar="DIR", help=f"The checkpoint [{DEFAULT_MODEL}].")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+def doctor(model: str | None, as_json: bool) -> None:
+    """Say what was found on this machine, what is missing, and how to get it."""
+    from qgpu.host.doctor import examine
+
+    findings = examine(Path(model or os.environ.get("QGPU_MODEL", DEFAULT_MODEL)))
+    if as_json:
+        click.echo(json.dumps([vars(finding) for finding in findings]))
+    else:
+        marks = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: "-"}
+        table = Table("", "", "found", "advice", show_header=False, box=None)
+        for finding in findings:
+            table.add_row(marks[finding.ok], finding.what, finding.found, finding.advice)
+        console().print(table)
+    if any(finding.ok is False for finding in findings):
+        raise click.exceptions.Exit(1)
