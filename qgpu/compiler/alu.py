@@ -9,6 +9,7 @@ All gates stay within 256 in magnitude, where bf16 holds every integer.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from qgpu.compiler.circuit import OFF, Layer
@@ -47,6 +48,10 @@ def _digit_sums(w: Workspace, lane: Lane, j: int) -> list[tuple[Form, Form]]:
         return [*modes, (invert, a + 15 - b)]
     flip = 8 * (1 - 2 * lane.a[WORD_BITS - 1]) + 8 * (2 * lane.b[WORD_BITS - 1] - 1)
     return [*modes, (invert - sign, a + 15 - b), (sign, a + 15 - b + flip)]
+
+
+def _low_digit(targets: list[Form], n: int) -> Form:
+    return to_bits(n % 16, targets)
 
 
 def digits(w: Workspace, lane: Lane, layer: Layer) -> None:
@@ -107,9 +112,7 @@ def sums(w: Workspace, lane: Lane, layer: Layer) -> None:
         b = lane.b.part(j * RADIX_BITS, (j + 1) * RADIX_BITS).number
         for line, s in ((lane.on["SUM"] - invert, a + b),
                         (lane.on["SUM"] + invert - 1, a + 15 - b)):  # fmt: skip
-            layer.piecewise(
-                s + _carry_in(lane, j), 31, lambda n, t=targets: to_bits(n % 16, t), line
-            )
+            layer.piecewise(s + _carry_in(lane, j), 31, partial(_low_digit, targets), line)
 
 
 def addresses(word_bits: int, w: Workspace, lane: Lane, layer: Layer) -> None:
@@ -123,9 +126,7 @@ def addresses(word_bits: int, w: Workspace, lane: Lane, layer: Layer) -> None:
             targets.append(lane.address[bit - 2] if inside else beyond if bit >= 2 else Form())
         a = lane.a.part(j * RADIX_BITS, (j + 1) * RADIX_BITS).number
         b = lane.b.part(j * RADIX_BITS, (j + 1) * RADIX_BITS).number
-        layer.piecewise(
-            a + b + _carry_in(lane, j), 31, lambda n, t=targets: to_bits(n % 16, t), line
-        )
+        layer.piecewise(a + b + _carry_in(lane, j), 31, partial(_low_digit, targets), line)
 
 
 def shift_select(w: Workspace, lane: Lane, layer: Layer) -> None:
@@ -143,12 +144,17 @@ def shift_select(w: Workspace, lane: Lane, layer: Layer) -> None:
 
 def shift_coarse(lane: Lane, layer: Layer) -> None:
     """scratch = a moved by whole bytes."""
+    left, right = lane.select[SELECT_COARSE_LEFT:], lane.select[SELECT_COARSE_RIGHT:]
     for i in range(WORD_BITS):
         for h in range(4):
             if i - 8 * h >= 0:
-                layer.both([lane.select[SELECT_COARSE_LEFT + h], lane.a[i - 8 * h]], lane.scratch[i])
+                layer.both(
+                    [lane.select[SELECT_COARSE_LEFT + h], lane.a[i - 8 * h]], lane.scratch[i]
+                )
             if i + 8 * h < WORD_BITS:
-                layer.both([lane.select[SELECT_COARSE_RIGHT + h], lane.a[i + 8 * h]], lane.scratch[i])
+                layer.both(
+                    [lane.select[SELECT_COARSE_RIGHT + h], lane.a[i + 8 * h]], lane.scratch[i]
+                )
 
 
 def shift_fine(lane: Lane, layer: Layer) -> None:
@@ -208,7 +214,9 @@ def bytes_out(lane: Lane, layer: Layer) -> None:
     for n in range(4):
         for k in range(8):
             for i in range(8):
-                layer.select(line + source[8 * k + i] - 1, lane.scratch[16 * n + k], lane.result[8 * n + i])
+                layer.select(
+                    line + source[8 * k + i] - 1, lane.scratch[16 * n + k], lane.result[8 * n + i]
+                )
             spread = total(lane.result[8 * n : 8 * n + 8])
             layer.select(line + source[8 * k + 7] - 1, lane.scratch[16 * n + 8 + k], spread)
 

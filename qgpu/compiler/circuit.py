@@ -115,13 +115,15 @@ class Layer:
                 self.relu(form, -form)
 
 
-def rows_of(bits: Sequence[Form], n_rows: int, enable: Form | int, first: int = 0) -> dict[int, Form]:
+def rows_of(
+    bits: Sequence[Form], n_rows: int, enable: Form | int, first: int = 0
+) -> dict[int, Form]:
     """Address decode without an MLP: row r's form is ``enable`` if ``bits`` spell r, else <= 0."""
     rows = {}
     for r in range(n_rows):
         ones = r.bit_count()
         terms = [bit if r >> i & 1 else -bit for i, bit in enumerate(bits)]
-        rows[first + r] = total(terms) - ones + enable
+        rows[r] = total(terms) - ones + enable
     return rows
 
 

@@ -11,7 +11,7 @@ Value units become weights here and nowhere else (docs/numerics.md):
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -21,8 +21,7 @@ from scipy.sparse import csr_array
 
 from qgpu.compiler.circuit import GAIN, PIN_DIM, PIN_VALUE, Head, Layer
 from qgpu.compiler.embed import token_fields
-from qgpu.compiler.plan import Plan
-from qgpu.compiler.silence import Silence
+from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
 from qgpu.compiler.space import ONE_DIM, Form, Space
 from qgpu.tokens import code_of, tokens
 
@@ -37,6 +36,18 @@ READ_NORM_WEIGHT = 45.25
 def bf16(x: np.ndarray) -> np.ndarray:
     """Rounds to the nearest bf16, ties to even; returns float32."""
     return x.astype(ml_dtypes.bfloat16).astype(np.float32)
+
+
+@dataclass(frozen=True)
+class Silence:
+    """The separating direction: weights ``w`` on the guard ``dims``, and its ``strength``."""
+
+    dims: tuple[int, ...]
+    w: tuple[float, ...]
+    strength: float
+
+
+NO_SILENCE = Silence((), (), 0.0)
 
 
 @cache
@@ -153,10 +164,18 @@ def emit_layer(plan: Plan, layer: Layer, silence: Silence) -> LayerWeights:
         layer.name, norm, norm, qkv.triplets.matrix((2 * n_keys + n_values, hidden)), conv,
         z.triplets.matrix((n_values, hidden)), b.triplets.matrix((w.n_value_heads, hidden)),
         a.triplets.matrix((w.n_value_heads, hidden)), out.matrix((hidden, n_values)),
-        gate.triplets.matrix((w.intermediate, hidden)), up.triplets.matrix((w.intermediate, hidden)),
+        gate.triplets.matrix((w.intermediate, hidden)),
+        up.triplets.matrix((w.intermediate, hidden)),
         down.matrix((hidden, w.intermediate)), np.zeros(w.n_value_heads, np.float32),
         np.full(w.n_value_heads, CLEAR_BIAS, np.float32), np.full(d, READ_NORM_WEIGHT, np.float32),
     )  # fmt: skip
+
+
+def circuit_layers(plan: Plan, silence: Silence) -> Iterator[LayerWeights]:
+    """All 45 layers; those behind the plan's are empty and pass everything through."""
+    for index in range(N_CIRCUIT_LAYERS):
+        layer = plan.layers[index] if index < len(plan.layers) else Layer(f"spare{index}")
+        yield emit_layer(plan, layer, silence)
 
 
 def _emit_tables(head: Head, q: int, k: int, v: int, rows: Rows) -> None:

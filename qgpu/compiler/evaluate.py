@@ -14,9 +14,15 @@ from functools import cached_property
 import numpy as np
 from scipy.sparse import csr_array
 
-from qgpu.compiler.emit import LayerWeights, bf16, embedding_rows, emit_layer
+from qgpu.compiler.emit import (
+    NO_SILENCE,
+    LayerWeights,
+    Silence,
+    bf16,
+    embedding_rows,
+    emit_layer,
+)
 from qgpu.compiler.plan import Plan
-from qgpu.compiler.silence import Silence
 from qgpu.errors import LaunchError
 from qgpu.tokens import Halt, Token, code_of, offset_of, tokens
 
@@ -37,6 +43,17 @@ def _nonempty(matrix: csr_array) -> tuple[csr_array, np.ndarray]:
     """The matrix without its empty rows, and the numbers of those kept."""
     rows = np.flatnonzero(np.diff(matrix.indptr))
     return matrix[rows], rows
+
+
+class _Rows:
+    """Keys or queries [n, heads, d], l2-normalised and scaled; nearly all of them touch one row."""
+
+    def __init__(self, x: np.ndarray, scale: float) -> None:
+        norm = 1 / np.sqrt((x * x).sum(-1, keepdims=True, dtype=np.float32) + L2_EPS)
+        self.unit = x * norm * np.float32(scale)
+        self.count = np.count_nonzero(x, axis=-1)
+        self.first = (x != 0).argmax(-1)
+        self.amount = np.take_along_axis(self.unit, self.first[..., None], -1)[..., 0]
 
 
 class CompactLayer:
@@ -109,14 +126,14 @@ class CompactLayer:
             softplus = np.logaddexp(0, bf16(self.a @ h).T + bias).astype(np.float32)
             decay = np.exp(rate * softplus).astype(np.float32)
         reads = np.zeros((n, heads, d), np.float32)
-        writing, reading = (beta != 0), z.any(-1)
+        keys, queries = _Rows(k, 1.0), _Rows(q, d**-0.5)
+        writing = (beta != 0) & (keys.count > 0)
+        reading = z.any(-1) & (queries.count > 0)
         for t in range(n):
             for i in np.flatnonzero(decay[t] != 1):
                 self.table[i] *= decay[t, i]
-            for i in np.flatnonzero(writing[t]):
-                self._write(i, k[t, i], v[t, i], beta[t, i])
-            for i in np.flatnonzero(reading[t]):
-                self._read(i, q[t, i], reads[t, i])
+            self._write(keys, t, np.flatnonzero(writing[t]), v[t], beta[t])
+            self._read(queries, t, np.flatnonzero(reading[t]), reads[t])
         reads = bf16(reads)
         mean = (reads * reads).mean(-1, keepdims=True, dtype=np.float32)
         reads = bf16(reads * (1 / np.sqrt(mean + self.eps)))
@@ -129,21 +146,26 @@ class CompactLayer:
         out[rows] = x
         return out
 
-    def _write(self, head: int, k: np.ndarray, v: np.ndarray, beta: np.float32) -> None:
-        """The delta rule on the rows that the key touches."""
-        rows = np.flatnonzero(k)
-        if len(rows):
-            key = k[rows]
-            key = key * (1 / np.sqrt((key * key).sum() + L2_EPS))
-            table = self.table[head]
-            table[rows] += key[:, None] * ((v - key @ table[rows]) * beta)
+    def _write(
+        self, keys: _Rows, t: int, heads: np.ndarray, v: np.ndarray, beta: np.ndarray
+    ) -> None:
+        """The delta rule: table += key (beta (v - key . table)), on the rows that the key touches."""
+        single = heads[keys.count[t, heads] == 1]
+        row, size = keys.first[t, single], keys.amount[t, single, None]
+        old = self.table[single, row]
+        self.table[single, row] = old + size * ((v[single] - size * old) * beta[single, None])
+        for head in heads[keys.count[t, heads] > 1]:
+            rows = np.flatnonzero(keys.unit[t, head])
+            key, table = keys.unit[t, head, rows], self.table[head]
+            table[rows] += key[:, None] * ((v[head] - key @ table[rows]) * beta[head])
 
-    def _read(self, head: int, q: np.ndarray, out: np.ndarray) -> None:
-        rows = np.flatnonzero(q)
-        if len(rows):
-            query = q[rows]
-            query = query * (1 / np.sqrt((query * query).sum() + L2_EPS))
-            out[:] = (query * np.float32(self.d**-0.5)) @ self.table[head, rows]
+    def _read(self, queries: _Rows, t: int, heads: np.ndarray, out: np.ndarray) -> None:
+        single = heads[queries.count[t, heads] == 1]
+        size = queries.amount[t, single, None]
+        out[single] = size * self.table[single, queries.first[t, single]]
+        for head in heads[queries.count[t, heads] > 1]:
+            rows = np.flatnonzero(queries.unit[t, head])
+            out[head] = queries.unit[t, head, rows] @ self.table[head, rows]
 
 
 @dataclass
@@ -165,9 +187,8 @@ class Executor:
         ]
 
     @classmethod
-    def build(cls, plan: Plan, silence: Silence | None = None) -> Executor:
+    def build(cls, plan: Plan, silence: Silence = NO_SILENCE) -> Executor:
         """Emits every layer of the plan; without a base there is nothing to be silent on."""
-        silence = silence or Silence((), (), 0.0)
         weights = [emit_layer(plan, layer, silence) for layer in plan.layers]
         return cls(plan, weights, embedding_rows(plan))
 

@@ -47,7 +47,9 @@ class Machine:
         return self.spec.n_lanes
 
 
-def latch(name: str, fields: Sequence[Field], out: Sequence[Field], write: Form, read: Form) -> Head:
+def latch(
+    name: str, fields: Sequence[Field], out: Sequence[Field], write: Form, read: Form
+) -> Head:
     """A head with one row: keeps ``fields`` from the last token with ``write``."""
     source = [form for one in fields for form in one]
     target = [form for one in out for form in one]
@@ -85,7 +87,9 @@ def _header_layer(m: Machine) -> None:
     m.header = {n: space.alloc(f"header.{n}", len(e[n])) for n in HEADER_FIELDS}
     m.current = {n: space.alloc(f"current.{n}", len(e[n])) for n in EXEC_FIELDS}
     layer.heads.append(
-        latch("header", [e[n] for n in HEADER_FIELDS], list(m.header.values()), e["is.header"][0], ONE)
+        latch(
+            "header", [e[n] for n in HEADER_FIELDS], list(m.header.values()), e["is.header"][0], ONE
+        )
     )
     # Go starts with no current warp, so it overwrites the last Exec with zeros.
     layer.heads.append(
@@ -193,5 +197,3 @@ def stage_records(m: Machine, stage: int, layer: Layer, control: dict[str, Field
                 form = form + operands[name][lane][i]
             immediates[k * WORD_BITS + i] = form
     layer.heads.append(rom_head(m, 2 + 2 * stage, immediates, read))
-
-

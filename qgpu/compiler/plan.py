@@ -82,17 +82,27 @@ class Plan:
     def memory_place(self) -> MemoryPlace:
         """The copy of the memory that the first lane of the first stage reads."""
         for index, layer in enumerate(self.layers):
-            heads = [h for h, head in enumerate(layer.heads) if head.name.startswith("memory.lane0.")]
+            heads = [
+                h for h, head in enumerate(layer.heads) if head.name.startswith("memory.lane0.")
+            ]
             if heads:
                 return MemoryPlace(index, heads, self.spec.n_words)
         raise AssertionError("a plan has a memory layer")
 
 
 @cache
-def build_plan(spec: MachineSpec, widths: Widths) -> Plan:
-    """The plan. Raises LimitError where the base is too narrow for it."""
+def build_plan(
+    spec: MachineSpec,
+    widths: Widths,
+    guards: tuple[int, ...] = tuple(range(N_GUARDS)),
+    weak: frozenset[int] = frozenset(),
+) -> Plan:
+    """The plan, with the guard dims of silence.py and the code kept off the ``weak`` dims.
+
+    Raises CompileError or LimitError where the base is too narrow.
+    """
     try:
-        plan = _build(spec, widths)
+        plan = _build(spec, widths, guards, weak)
     except SpaceError as error:
         raise CompileError(f"hidden size {widths.hidden} is too narrow: {error}") from None
     if len(plan.layers) > N_CIRCUIT_LAYERS:
@@ -105,8 +115,10 @@ def build_plan(spec: MachineSpec, widths: Widths) -> Plan:
     return plan
 
 
-def _build(spec: MachineSpec, widths: Widths) -> Plan:
-    space = Space(widths.hidden, widths.n_pins, N_GUARDS)
+def _build(
+    spec: MachineSpec, widths: Widths, guards: tuple[int, ...], weak: frozenset[int]
+) -> Plan:
+    space = Space(widths.hidden, widths.n_pins, guards)
     embedding = embed.allocate(spec, space)
     m = Machine(spec, space, embedding)
     build_front(m)
@@ -120,14 +132,15 @@ def _build(spec: MachineSpec, widths: Widths) -> Plan:
     serialize.next_slot(m, next(layer for layer in m.layers if layer.name == "stage0.fetch"))
     space.free(*work.control.values(), *work.fields)
     output = _back(m)
-    return Plan(spec, widths, space, embedding, m.layers, _name(m, output))
+    return Plan(spec, widths, space, embedding, m.layers, _name(m, output, weak))
 
 
-def _name(m: Machine, output: serialize.Output) -> list[Field]:
+def _name(m: Machine, output: serialize.Output, weak: frozenset[int]) -> list[Field]:
     """The last layer: the output bits as a code of +-CODE_VALUE on dims that nothing needs now."""
     layer = m.layer("name")
-    m.space.free(*(f for name, f in m.space.live.copy().items() if name.startswith(("now.word", "next.word"))))
-    code = [m.space.alloc(f"code{i}", CODE_COPIES) for i in range(len(output.bits))]
+    words = [f for name, f in m.space.live.items() if ".word" in name]
+    m.space.free(*words)
+    code = [m.space.alloc(f"code{i}", CODE_COPIES, avoid=weak) for i in range(len(output.bits))]
     for bit, dims in zip(output.bits, code, strict=True):
         layer.relu(1, total(dims) * -CODE_VALUE)
         layer.relu(bit, total(dims) * (2 * CODE_VALUE))
@@ -135,7 +148,7 @@ def _name(m: Machine, output: serialize.Output) -> list[Field]:
 
 
 def _back(m: Machine) -> serialize.Output:
-    """The layers behind the stages: spell results, find stores, schedule, and name the next token."""
+    """The layers behind the stages: spell results, find stores, schedule, name the next token."""
     gather, inspect, choose, rank, spell, compare, pick, say = (
         m.layer(name)
         for name in ("gather", "inspect", "choose", "rank", "spell", "compare", "pick", "say")
@@ -161,5 +174,3 @@ def _back(m: Machine) -> serialize.Output:
     schedule.pick_lanes(m, pick, order)
     schedule.say_schedule(m, say, order, warps, candidates, stores, output)
     return output
-
-

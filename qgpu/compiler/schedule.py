@@ -54,7 +54,9 @@ def branch(m: Machine, layer: Layer) -> list[LaneState]:
         condition = plan["condition"][lane]
         yes = [plan["branch.if"][0] + condition - 1, plan["branch.ifnot"][0] - condition]
         for name in TARGET_FIELDS:
-            pairs = zip(plan[f"target.{name}"], plan[f"taken.{name}"], getattr(state, name), strict=True)
+            pairs = zip(
+                plan[f"target.{name}"], plan[f"taken.{name}"], getattr(state, name), strict=True
+            )
             for target, taken, out in pairs:
                 layer.select(exec_, target, out)
                 for line in yes:
@@ -167,7 +169,9 @@ def compare_lanes(m: Machine, layer: Layer, states: list[LaneState], warps: Warp
                  rows_of(warps.bits, m.spec.n_warps, 1), bits_to(value), e["moves"][lane], ONE,
                  bits_to([*stand.pc, stand.alive[0], stand.serial[0]]))
         )  # fmt: skip
-        one_row = dict(enumerate(warps.chosen)) | dict.fromkeys((PIN_ROW, PAD_ROW, PAD_ROW + 1), ONE)
+        one_row = dict(enumerate(warps.chosen)) | dict.fromkeys(
+            (PIN_ROW, PAD_ROW, PAD_ROW + 1), ONE
+        )
         layer.heads.append(
             wait_head(m, f"wait_again.lane{lane}", lane, state, one_row,
                       [stand.wait[0]] * m.spec.n_warps)
@@ -196,9 +200,7 @@ def pick_lanes(m: Machine, layer: Layer, order: Order) -> None:
         ready = stand.alive[0] - stand.wait[0] - (n - 1)
         others = [j for j in range(n) if j != lane]
         layer.relu(ready + total(order.not_after[lane, j] for j in others), order.runs[lane])
-        least = total(
-            (order.before if j < lane else order.not_after)[lane, j] for j in others
-        )
+        least = total((order.before if j < lane else order.not_after)[lane, j] for j in others)
         layer.relu(ready + least, order.leads[lane])
 
 

@@ -1,14 +1,14 @@
 """Named subspaces of the residual stream. No weight is ever addressed by a bare index.
 
-A ``Form`` is a linear form over dims that ``Space`` handed out; ``ONE`` stands for the constant 1 (a
-pin dim after the norm). Circuits write forms in value units: a dim that holds integers above 1 is stored scaled
-by its ``unit`` so that the sum of squares next to the pins stays small (docs/numerics.md), and only
+A ``Form`` is a linear form over dims that ``Space`` handed out; ``ONE`` stands for the constant 1
+(a pin dim after the norm). Circuits write forms in value units: a dim that holds integers above 1 is
+stored scaled by its ``unit`` so that the sum of squares next to the pins stays small (docs/numerics.md), and only
 the emitter (weights.py) knows about it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 ONE_DIM = -1
 
@@ -59,7 +59,7 @@ def total(forms: Iterable[Form]) -> Form:
 
 
 class Field(list[Form]):
-    """A named run of dims, as forms: ``field[i]`` reads dim i; ``field.number`` reads them as bits."""
+    """A named run of dims, as forms: ``field[i]`` reads dim i; ``number`` reads them as bits."""
 
     def __init__(self, name: str, dims: Iterable[int]) -> None:
         self.name, self.dims = name, tuple(dims)
@@ -89,12 +89,12 @@ class SpaceError(Exception):
 class Space:
     """Hands out residual dims by name and takes them back once a circuit has cleared them."""
 
-    def __init__(self, hidden: int, n_pins: int, n_guards: int) -> None:
+    def __init__(self, hidden: int, n_pins: int, guards: Sequence[int]) -> None:
         self.hidden = hidden
         self._places: list[tuple[int, float]] = []
-        self._free = list(range(hidden - 1, -1, -1))
+        self.guards = list(guards)
+        self._free = [dim for dim in range(hidden - 1, -1, -1) if dim not in set(guards)]
         self.pins = [self._free.pop() for _ in range(n_pins)]
-        self.guards = [self._free.pop() for _ in range(n_guards)]
         self.live: dict[str, Field] = {}
         self.peak = self.used
 
@@ -102,13 +102,18 @@ class Space:
     def used(self) -> int:
         return self.hidden - len(self._free)
 
-    def alloc(self, name: str, n: int, unit: float = 1.0) -> Field:
-        """``n`` fresh dims. ``unit`` is the power of two that one value unit is stored as."""
+    def alloc(
+        self, name: str, n: int, unit: float = 1.0, avoid: Collection[int] = frozenset()
+    ) -> Field:
+        """``n`` fresh dims. ``unit`` is the power of two that one value unit is stored as; residual
+        dims in ``avoid`` are taken only when nothing else is free."""
         if name in self.live:
             raise ValueError(f"field {name} is live already")
         if n > len(self._free):
             raise SpaceError(f"{name} needs {n} residual dims, {len(self._free)} are free")
         first = len(self._places)
+        if avoid:
+            self._free.sort(key=lambda dim: dim not in avoid)
         self._places += [(self._free.pop(), unit) for _ in range(n)]
         field = Field(name, range(first, first + n))
         self.live[name] = field
@@ -122,7 +127,7 @@ class Space:
             self._free.extend(self._places[dim][0] for dim in reversed(field.dims))
 
     def place(self, dim: int) -> tuple[int, float]:
-        """(residual dim, unit) of a form's dim. A residual dim that is used again gets a new one."""
+        """(residual dim, unit) of a form's dim; a residual dim used again gets a new form dim."""
         return self._places[dim]
 
     def residual_dims(self, field: Field) -> list[int]:

@@ -9,10 +9,8 @@ import numpy as np
 import torch
 from scipy.sparse import csr_array
 
-from qgpu.compiler.emit import LayerWeights, embedding_rows, emit_layer, head_rows
-from qgpu.compiler.circuit import Layer
-from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan, Widths
-from qgpu.compiler.silence import Silence
+from qgpu.compiler.emit import LayerWeights, Silence, circuit_layers, embedding_rows, head_rows
+from qgpu.compiler.plan import Plan, Widths
 
 
 def widths_of(config: Mapping[str, Any]) -> Widths:
@@ -51,13 +49,6 @@ def layer_tensors(w: LayerWeights) -> dict[str, torch.Tensor]:
         "mlp.up_proj.weight": _tensor(w.up),
         "mlp.down_proj.weight": _tensor(w.down),
     }
-
-
-def circuit_layers(plan: Plan, silence: Silence) -> Iterator[LayerWeights]:
-    """All 45 layers; those behind the plan's are empty and pass everything through."""
-    for index in range(N_CIRCUIT_LAYERS):
-        layer = plan.layers[index] if index < len(plan.layers) else Layer(f"spare{index}")
-        yield emit_layer(plan, layer, silence)
 
 
 def circuit_tensors(plan: Plan, silence: Silence) -> Iterator[tuple[int, dict[str, torch.Tensor]]]:
