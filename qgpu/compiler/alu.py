@@ -148,13 +148,9 @@ def shift_coarse(lane: Lane, layer: Layer) -> None:
     for i in range(WORD_BITS):
         for h in range(4):
             if i - 8 * h >= 0:
-                layer.both(
-                    [lane.select[SELECT_COARSE_LEFT + h], lane.a[i - 8 * h]], lane.scratch[i]
-                )
+                layer.both([left[h], lane.a[i - 8 * h]], lane.scratch[i])
             if i + 8 * h < WORD_BITS:
-                layer.both(
-                    [lane.select[SELECT_COARSE_RIGHT + h], lane.a[i + 8 * h]], lane.scratch[i]
-                )
+                layer.both([right[h], lane.a[i + 8 * h]], lane.scratch[i])
 
 
 def shift_fine(lane: Lane, layer: Layer) -> None:

@@ -149,7 +149,7 @@ class CompactLayer:
     def _write(
         self, keys: _Rows, t: int, heads: np.ndarray, v: np.ndarray, beta: np.ndarray
     ) -> None:
-        """The delta rule: table += key (beta (v - key . table)), on the rows that the key touches."""
+        """The delta rule, table += key (beta (v - key . table)), on the rows of the key."""
         single = heads[keys.count[t, heads] == 1]
         row, size = keys.first[t, single], keys.amount[t, single, None]
         old = self.table[single, row]

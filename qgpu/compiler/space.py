@@ -1,9 +1,9 @@
 """Named subspaces of the residual stream. No weight is ever addressed by a bare index.
 
 A ``Form`` is a linear form over dims that ``Space`` handed out; ``ONE`` stands for the constant 1
-(a pin dim after the norm). Circuits write forms in value units: a dim that holds integers above 1 is
-stored scaled by its ``unit`` so that the sum of squares next to the pins stays small (docs/numerics.md), and only
-the emitter (weights.py) knows about it.
+(a pin dim after the norm). Circuits write forms in value units: a dim that holds integers above 1
+is stored scaled by its ``unit``, so that the sum of squares next to the pins stays small
+(docs/numerics.md); only the emitter (emit.py) knows about it.
 """
 
 from __future__ import annotations
