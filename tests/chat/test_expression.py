@@ -64,7 +64,7 @@ REFUSES = {
     "(-2147483648 to 2147483647)",
     "0x": "unexpected 'x' at character 2 of the expression",
     "0b_": "0b_ is not an integer",
-    "__import__('os')": "unexpected \"'\" at character 12 of the expression",
+    "__import__('os')": 'unexpected "\'" at character 12 of the expression',
 }
 
 

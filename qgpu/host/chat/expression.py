@@ -111,7 +111,8 @@ class _Build(Transformer[Token, Node]):
         op, operand = str(parts[0]), parts[1]
         if op == "+":
             return operand
-        if op == "-" and isinstance(operand, Integer):
+        # A literal and its sign are one number, so that -2147483648 can be written.
+        if op == "-" and isinstance(operand, Integer) and operand.value >= 0:
             return Integer(-operand.value)
         return Unary(op, operand)
 
