@@ -15,8 +15,10 @@ from tests.corpus import (
     bits,
     control,
     grids,
+    hashes,
     memory,
     sync,
+    text,
     warp,
 )
 
@@ -27,8 +29,10 @@ FAMILIES = (
     bits,
     control,
     grids,
+    hashes,
     memory,
     sync,
+    text,
     warp,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)
