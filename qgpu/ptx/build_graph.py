@@ -1,0 +1,144 @@
+"""PTX function -> graph: selection of every instruction, and the loop over CUDA blocks."""
+
+from __future__ import annotations
+
+from qgpu.isa import Op
+from qgpu.kernel import LaunchShape
+from qgpu.machine import MachineSpec
+from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
+    rules_arith,
+    rules_control,
+    rules_memory,
+    rules_warp,
+)
+from qgpu.ptx.cfg import drop_unreachable, reachable
+from qgpu.ptx.memory import Memory
+from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Node, Value, Virtual, imm
+from qgpu.ptx.select import Selector, select_instruction
+from qgpu.ptxir import Branchtargets, Function, Inst, Label
+
+
+def n_cuda_blocks(shape: LaunchShape) -> int:
+    x, y, z = shape.grid
+    return x * y * z
+
+
+def build_graph(
+    function: Function, spec: MachineSpec, shape: LaunchShape, memory: Memory, file: str
+) -> Graph:
+    """The kernel for all CUDA blocks of the launch."""
+    selector = Selector(function, spec, shape, memory, file)
+    graph = selector.graph
+    head: Block | None = None
+    if n_cuda_blocks(shape) > 1:
+        index = graph.fresh()
+        selector.ctaid = index
+        selector.move(index, ZERO)
+        head, selector.tail = graph.new_block("cuda_block"), graph.new_block("next_block")
+        selector.jump(head)
+    for statement in function.body:
+        if isinstance(statement, Label):
+            selector.labels[statement.name] = graph.new_block(statement.name)
+        elif isinstance(statement, Branchtargets):
+            selector.tables[statement.name] = statement.targets
+    for statement in function.body:
+        if isinstance(statement, Label):
+            selector.jump(selector.labels[statement.name])
+        elif isinstance(statement, Inst):
+            select_instruction(selector, statement)
+    selector.block.target = selector.exit_edge
+    if graph.local_base is not None:
+        _local_base(graph, memory, shape)
+    if head is not None and isinstance(selector.ctaid, Virtual):
+        _grid_loop(selector, head, selector.ctaid)
+    drop_unreachable(graph)
+    return graph
+
+
+def _local_base(graph: Graph, memory: Memory, shape: LaunchShape) -> None:
+    """The thread's frame: the first frame plus the thread index times the frame's size."""
+    frames = memory.frames_place()
+    assert graph.local_base is not None and frames is not None
+    base = graph.local_base
+    if shape.n_threads == 1:
+        graph.entry.nodes.insert(0, Node(Op.MOV, imm(frames.address), dst=base))
+        return
+    thread, offset = graph.fresh(), graph.fresh()
+    graph.entry.nodes[:0] = [
+        Node(Op.TID, dst=thread),
+        Node(Op.MUL, thread, imm(memory.frame_bytes), dst=offset),
+        Node(Op.ADD, offset, imm(frames.address), dst=base),
+    ]
+
+
+def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:
+    """Behind the kernel: count the CUDA block up and start over until all are done.
+
+    Where CUDA blocks share memory or meet at barriers, all threads wait for each other first. A
+    thread that ended early would pass such a barrier together with those that wait inside the
+    kernel; so, where that can happen, threads count themselves as done and wait again and again
+    until all of them are.
+    """
+    graph, tail, memory = selector.graph, selector.tail, selector.memory
+    assert tail is not None
+    again = graph.new_block("again")
+    selector.block = tail
+    following = selector.emit(Op.ADD, index, ONE)
+    if selector.uses_barrier and _may_end_early(head, tail) and selector.shape.n_threads > 1:
+        _wait_for_all(selector, following)
+    elif (selector.uses_barrier or memory.uses_shared) and selector.shape.n_threads > 1:
+        selector.jump(graph.new_block("all_done"), barrier=True)
+    following = selector.emit(Op.ADD, index, ONE)
+    more = selector.emit(Op.LTU, following, imm(n_cuda_blocks(selector.shape)))
+    selector.move(index, following)
+    assert isinstance(more, Virtual)
+    selector.block.condition = Condition(more)
+    selector.block.taken, selector.block.target = Edge(again), Edge(None)
+    again.target = Edge(head)
+
+
+def _wait_for_all(selector: Selector, following: Value) -> None:
+    """Add one to the count of threads that are done; wait until it is full for this CUDA block."""
+    graph = selector.graph
+    count = imm(selector.memory.allocate(4))
+    arrive, check, done = (graph.new_block(n) for n in ("arrive", "check", "all_done"))
+    selector.jump(arrive)
+    arrive.serial = True
+    old = selector.emit(Op.LD, count, ZERO)
+    selector.effect(Op.ST, count, ZERO, selector.emit(Op.ADD, old, ONE))
+    selector.jump(check, barrier=True)
+    full = selector.emit(Op.MUL, following, imm(selector.shape.n_threads))
+    now = selector.emit(Op.LD, count, ZERO)
+    missing = selector.emit(Op.LTU, now, full)
+    assert isinstance(missing, Virtual)
+    check.condition, check.taken, check.target = Condition(missing), Edge(check, True), Edge(done)
+    selector.block = done
+
+
+def _may_end_early(head: Block, tail: Block) -> bool:
+    """Whether a thread can end while others still go to a barrier: some block leads both to the
+    end without a barrier and to a barrier."""
+    inside = reachable(head) - {tail}
+    for block in inside:
+        sides = [_fate(edge, tail) for edge in block.edges]
+        if len(sides) == 2 and any(a.issuperset({"end"}) for a in sides):
+            if "barrier" in set().union(*sides):
+                return True
+    return False
+
+
+def _fate(edge: Edge, tail: Block) -> set[str]:
+    """What a thread can meet first along an edge: a barrier, the end, or both."""
+    found: set[str] = set()
+    seen: set[Block] = set()
+    work = [edge]
+    while work:
+        at = work.pop()
+        if at.barrier:
+            found.add("barrier")
+        elif at.block is tail or at.block is None:
+            found.add("end")
+        elif at.block not in seen:
+            seen.add(at.block)
+            work += at.block.edges
+    return found

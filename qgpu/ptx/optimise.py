@@ -1,0 +1,377 @@
+"""Cleaning the graph: propagation, renaming, simplification, common values, dead code.
+
+Each pass rewrites the graph in place and says whether it changed something; ``optimise`` repeats
+them until none does. They count on one fact: a *value* is a virtual register with one definition
+that dominates all its uses, so it can be read, replaced and recomputed anywhere below.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+
+from qgpu.isa import Immediate, Op
+from qgpu.ptx.cfg import dominators, drop_unreachable
+from qgpu.ptx.fold import Facts, simplify
+from qgpu.ptx.mir import ONE, Block, Condition, Graph, Node, Value, Virtual, imm
+from qgpu.ptx.shape_graph import if_convert, merge_chains, thread_jumps
+
+Resolve = Callable[[Value], Value]
+USES_C = (Op.ADDC, Op.SUBC, Op.PRMT, Op.ST)
+MAX_ROUNDS = 12
+UNSTABLE = ("volatile", "relaxed", "acquire", "release", "mmio")
+
+
+def find_values(graph: Graph, n_threads: int) -> Facts:
+    """The facts about every value."""
+    facts = Facts(n_threads, graph.nodes())
+    above = dominators(graph)
+    where: dict[Virtual, Block] = {}
+    for block in graph.blocks:
+        for node in block.nodes:
+            if node.dst in facts.single:
+                where[node.dst] = block
+    bad: set[Virtual] = set()
+    for block in graph.blocks:
+        seen: set[Virtual] = set()
+        for node in block.nodes:
+            for reg in node.sources():
+                home = where.get(reg)
+                if home is block and reg not in seen or home and home not in above[block]:
+                    bad.add(reg)
+            if node.dst is not None:
+                seen.add(node.dst)
+        if block.condition is not None:
+            home = where.get(block.condition.reg)
+            if home and home not in above[block]:
+                bad.add(block.condition.reg)
+    for reg in bad:
+        del facts.single[reg]
+        facts.several.add(reg)
+    return facts
+
+
+def is_value(value: Value | None, facts: Facts) -> bool:
+    return not isinstance(value, Virtual) or value in facts.single
+
+
+# --- propagation ----------------------------------------------------------------------------------
+
+
+def propagate(graph: Graph, facts: Facts) -> bool:
+    """Read the source of every copy instead of the copy; fold guards and branches."""
+    known: dict[Virtual, Value] = {}
+    for reg, node in facts.single.items():
+        if node.op is Op.MOV and node.guard is None and node.a is not None:
+            if is_value(node.a, facts):
+                known[reg] = node.a
+
+    def resolve(value: Value) -> Value:
+        while isinstance(value, Virtual) and value in known:
+            value = known[value]
+        return value
+
+    changed = False
+    for block in graph.blocks:
+        for node in block.nodes:
+            for reg in set(node.sources()):
+                if reg in known:
+                    node.replace(reg, resolve(reg))
+                    changed = True
+            changed |= _fold_guard(node, resolve, facts)
+        changed |= _fold_branch(block, resolve, facts)
+    drop_unreachable(graph)
+    return changed
+
+
+def _positive(condition: Condition, facts: Facts) -> Condition:
+    """A condition on the opposite of a truth value asks the value itself."""
+    node = facts.definition(condition.reg)
+    if node is not None and isinstance(node.a, Virtual) and is_value(node.a, facts):
+        if node.op is Op.XOR and node.b == ONE:
+            return Condition(node.a, not condition.negate)
+        if node.op in (Op.EQ, Op.NE) and isinstance(node.b, Immediate) and node.b.value < 2:
+            if facts.limit(node.a) <= 1:
+                flips = (node.op is Op.EQ) == (node.b.value == 0)
+                return Condition(node.a, condition.negate ^ flips)
+    return condition
+
+
+def _fold_guard(node: Node, resolve: Resolve, facts: Facts) -> bool:
+    if node.guard is None:
+        return False
+    value = resolve(node.guard.reg)
+    if isinstance(value, Virtual):
+        better = _positive(node.guard, facts)
+        changed = better != node.guard
+        node.guard = better
+        return changed
+    if bool(value.value & 1) != node.guard.negate:
+        node.guard = None
+        if node.op not in USES_C:
+            node.c = None
+    elif node.op is Op.ST:
+        node.op, node.a, node.b, node.c, node.guard = Op.MOV, imm(0), None, None, None
+    else:
+        node.op, node.a, node.b, node.c, node.guard = Op.MOV, node.c or imm(0), None, None, None
+    return True
+
+
+def _fold_branch(block: Block, resolve: Resolve, facts: Facts) -> bool:
+    if block.condition is None:
+        return False
+    value = resolve(block.condition.reg)
+    if isinstance(value, Virtual):
+        better = _positive(Condition(value, block.condition.negate), facts)
+        changed = better != block.condition
+        block.condition = better
+        return changed
+    assert block.taken is not None
+    if bool(value.value & 1) != block.condition.negate:
+        block.target = block.taken
+    block.condition = block.taken = None
+    return True
+
+
+# --- within a block -------------------------------------------------------------------------------
+
+
+def rename_locally(graph: Graph, facts: Facts) -> bool:
+    """Every definition of a variable but a block's last one gets a name of its own, and reads
+    behind a copy inside the block read its source."""
+    changed = False
+    for block in graph.blocks:
+        left = Counter(n.dst for n in block.nodes if n.dst in facts.several)
+        current: dict[Virtual, Value] = {}
+        for node in block.nodes:
+            for reg in set(node.sources()):
+                if reg in current and (
+                    isinstance(current[reg], Virtual) or node.guard is None or node.guard.reg != reg
+                ):
+                    node.replace(reg, current[reg])
+                    changed = True
+            dst = node.dst
+            if dst is None:
+                continue
+            for key in [k for k, v in current.items() if k == dst or v == dst]:
+                del current[key]
+            if dst not in facts.several:
+                continue
+            left[dst] -= 1
+            if left[dst] > 0:
+                node.dst = graph.fresh()
+                current[dst] = node.dst
+                changed = True
+            elif node.op is Op.MOV and node.guard is None and node.a != dst and node.a is not None:
+                current[dst] = node.a
+        condition = block.condition
+        if condition is not None and isinstance(new := current.get(condition.reg), Virtual):
+            block.condition = Condition(new, condition.negate)
+            changed = True
+    return changed
+
+
+def simplify_nodes(graph: Graph, facts: Facts, uses: Counter[Virtual]) -> bool:
+    changed = False
+    for block in graph.blocks:
+        out: list[Node] = []
+        for node in block.nodes:
+            before = (node.op, node.a, node.b, node.c)
+            value = simplify(node, facts) if node.dst is not None else None
+            if value is not None:
+                node.op, node.a, node.b, node.c = Op.MOV, value, None, None
+            _reassociate(node, facts, uses, graph, out)
+            changed |= before != (node.op, node.a, node.b, node.c)
+            out.append(node)
+        block.nodes = out
+    return changed
+
+
+JOINED = {
+    Op.ADD: lambda x, y: x + y,
+    Op.AND: lambda x, y: x & y,
+    Op.OR: lambda x, y: x | y,
+    Op.XOR: lambda x, y: x ^ y,
+    Op.MUL: lambda x, y: x * y,
+    Op.SHL: lambda x, y: min(x, 32) + min(y, 32),
+    Op.SHR: lambda x, y: min(x, 32) + min(y, 32),
+}
+
+
+def _reassociate(
+    node: Node, facts: Facts, uses: Counter[Virtual], graph: Graph, out: list[Node]
+) -> None:
+    """Gather constants: (x op c) op d, and c in (x + c) << n and in addresses, to the outside."""
+    inner = facts.definition(node.a)
+    if inner is None or not is_value(inner.a, facts) or inner.op is not Op.ADD and (
+        inner.op is not node.op
+    ):
+        return
+    inner_constant, constant = inner.b, node.b
+    if node.op in (Op.LD, Op.ST) and inner.op is Op.ADD:
+        if isinstance(inner_constant, Immediate) and isinstance(constant, Immediate):
+            node.a, node.b = inner.a, imm(constant.value + inner_constant.value)
+        elif constant == imm(0) and uses[node.a] == 1 and is_value(inner_constant, facts):
+            node.a, node.b = inner.a, inner_constant
+        return
+    if not (isinstance(inner_constant, Immediate) and isinstance(constant, Immediate)):
+        return
+    if inner.op is node.op and node.op in JOINED:
+        joined = JOINED[node.op](inner_constant.value, constant.value)
+        node.a, node.b = inner.a, imm(joined)
+    elif node.op in (Op.SHL, Op.MUL) and node.guard is None and uses[node.a] == 1:
+        part = Node(node.op, inner.a, constant, None, None, graph.fresh(), node.origin, node.epoch)
+        out.append(part)
+        facts.add(part)
+        scale = 1 << constant.value if node.op is Op.SHL else constant.value
+        node.op, node.a, node.b = Op.ADD, part.dst, imm(inner_constant.value * scale)
+
+
+def fuse_selects(graph: Graph, uses: Counter[Virtual]) -> bool:
+    """A guarded move of a result that nothing else reads becomes the guarded operation itself."""
+    changed = False
+    for block in graph.blocks:
+        made: dict[Virtual, tuple[int, Node]] = {}
+        written: dict[Virtual, int] = {}
+        for place, node in enumerate(block.nodes):
+            if node.op is Op.MOV and node.guard is not None:
+                for flip in (False, True):
+                    value = node.c if flip else node.a
+                    found = made.get(value) if isinstance(value, Virtual) else None
+                    if found is None or uses[value] != 1 or not _can_guard(found, written, block):
+                        continue
+                    source = found[1]
+                    other = node.a if flip else node.c
+                    guard = Condition(node.guard.reg, node.guard.negate ^ flip)
+                    node.op, node.a, node.b, node.c = source.op, source.a, source.b, other
+                    node.guard, node.epoch = guard, source.epoch
+                    changed = True
+                    break
+            if node.dst is not None:
+                made[node.dst] = (place, node)
+                written[node.dst] = place
+    return changed
+
+
+def _can_guard(found: tuple[int, Node], written: dict[Virtual, int], block: Block) -> bool:
+    place, node = found
+    if node.guard is not None or node.op in USES_C or not (node.is_pure or node.op is Op.LD):
+        return False
+    if node.op is Op.LD and any(n.op is Op.ST for n in block.nodes[place:]):
+        return False
+    return all(written.get(reg, -1) < place for reg in node.sources())
+
+
+def share_values(graph: Graph, facts: Facts) -> bool:
+    """The same operation on the same operands twice in a block is computed once."""
+    changed = False
+    for block in graph.blocks:
+        seen: dict[tuple[object, ...], Virtual] = {}
+        for node in block.nodes:
+            dst = node.dst
+            if node.op is Op.ST:
+                seen = {key: reg for key, reg in seen.items() if key[0] is not Op.LD}
+            if dst is None:
+                continue
+            key = (node.op, node.a, node.b, node.c, node.guard, _epoch(node))
+            can = node.op is not Op.MOV and _is_stable(node)
+            if can and key in seen:
+                node.op, node.a, node.b, node.c, node.guard = Op.MOV, seen[key], None, None, None
+                changed = True
+                can = False
+            if dst in facts.several:
+                seen = {k: reg for k, reg in seen.items() if reg != dst and not _reads(k, dst)}
+            if can and dst in facts.single:
+                seen[key] = dst
+    return changed
+
+
+def _epoch(node: Node) -> int:
+    return node.epoch if node.op is Op.LD else 0
+
+
+def _reads(key: tuple[object, ...], reg: Virtual) -> bool:
+    guard = key[4]
+    return reg in key[1:4] or (isinstance(guard, Condition) and guard.reg == reg)
+
+
+def _is_stable(node: Node) -> bool:
+    if node.op is Op.LD and node.origin is not None:
+        return not any(part in UNSTABLE for part in node.origin.opcode)
+    return node.op is not Op.ST
+
+
+# --- dead code --------------------------------------------------------------------------------
+
+
+def count_uses(graph: Graph) -> Counter[Virtual]:
+    uses: Counter[Virtual] = Counter()
+    for block in graph.blocks:
+        for node in block.nodes:
+            uses.update(node.sources())
+        if block.condition is not None:
+            uses[block.condition.reg] += 1
+    return uses
+
+
+def remove_dead(graph: Graph) -> bool:
+    """Keep what stores and branches need, and nothing else; cycles of unread variables go too."""
+    definitions: dict[Virtual, list[Node]] = {}
+    for node in graph.nodes():
+        if node.dst is not None:
+            definitions.setdefault(node.dst, []).append(node)
+    needed: set[Virtual] = set()
+    work = [reg for node in graph.nodes() if node.op is Op.ST for reg in node.sources()]
+    work += [block.condition.reg for block in graph.blocks if block.condition is not None]
+    while work:
+        reg = work.pop()
+        if reg not in needed:
+            needed.add(reg)
+            for node in definitions.get(reg, ()):
+                work += node.sources()
+    changed = False
+    for block in graph.blocks:
+        kept = [
+            n for n in block.nodes
+            if (n.op is Op.ST or n.dst in needed) and not (n.op is Op.MOV and n.a == n.dst)
+        ]  # fmt: skip
+        changed |= len(kept) != len(block.nodes)
+        block.nodes = kept
+    return changed
+
+
+def fold_constant_loads(graph: Graph, constants: dict[int, int]) -> bool:
+    """A load from a constant address in memory that nothing can change is known."""
+    changed = False
+    for node in graph.nodes():
+        if node.op is Op.LD and node.guard is None and isinstance(node.a, Immediate):
+            if isinstance(node.b, Immediate):
+                word = (node.a.value + node.b.value & 0xFFFFFFFF) >> 2
+                if word in constants:
+                    node.op, node.a, node.b = Op.MOV, imm(constants[word]), None
+                    changed = True
+    return changed
+
+
+def optimise(graph: Graph, n_threads: int, n_stages: int, constants: dict[int, int]) -> None:
+    """Repeat the passes until the graph stays as it is."""
+    remove_dead(graph)
+    for _ in range(MAX_ROUNDS):
+        changed = _one_round(graph, n_threads, constants)
+        changed |= thread_jumps(graph) | merge_chains(graph)
+        if not changed and not if_convert(graph, n_stages):
+            break
+
+
+def _one_round(graph: Graph, n_threads: int, constants: dict[int, int]) -> bool:
+    facts = find_values(graph, n_threads)
+    changed = rename_locally(graph, facts)
+    facts = find_values(graph, n_threads)
+    changed |= propagate(graph, facts)
+    facts = find_values(graph, n_threads)
+    changed |= simplify_nodes(graph, facts, count_uses(graph))
+    changed |= fold_constant_loads(graph, constants)
+    facts = find_values(graph, n_threads)
+    changed |= share_values(graph, facts)
+    changed |= fuse_selects(graph, count_uses(graph))
+    return remove_dead(graph) | changed

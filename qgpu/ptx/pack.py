@@ -1,0 +1,258 @@
+"""Scheduling: a basic block's nodes -> machine blocks of ``n_stages``, at the least cost in tokens.
+
+A machine block costs one token, and so does each write-back, or more. A value that is used only
+in the machine block that makes it costs nothing, so the search looks for the partition with few
+machine blocks and few values between them. It is a beam search over schedules; a value that is
+cheap to compute again (the thread index and what follows from it) may be cloned into a later
+machine block instead of being written back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from qgpu.isa import Immediate, Op, Unit
+from qgpu.ptx.fold import Facts
+from qgpu.ptx.mir import Block, Node, Virtual
+
+MAX_BEAM = 24
+WORK = 1600  # beam width times nodes, for long blocks
+MAX_READY = 10
+UNKNOWN_COST = 4.0
+
+
+def may_alias(x: Node, y: Node) -> bool:
+    """Whether two accesses of one lane can be to the same word."""
+    if x.spill is not None or y.spill is not None:
+        return x.spill == y.spill
+    if x.epoch != y.epoch:
+        return True
+    if isinstance(x.b, Immediate) and isinstance(y.b, Immediate):
+        if isinstance(x.a, Immediate) and isinstance(y.a, Immediate):
+            return (x.a.value + x.b.value) >> 2 == (y.a.value + y.b.value) >> 2
+        if x.a == y.a and abs(x.b.value - y.b.value) >= 4:
+            return False
+    return True
+
+
+@dataclass
+class Dependences:
+    """The nodes of one basic block and what must come before each, as bit masks."""
+
+    nodes: list[Node]
+    live_out: set[Virtual]
+    condition: Virtual | None
+    data: list[list[int]] = field(default_factory=list)
+    before: list[int] = field(default_factory=list)
+    strictly_before: list[int] = field(default_factory=list)
+    users: list[int] = field(default_factory=list)
+    condition_node: int = -1
+
+    def __post_init__(self) -> None:
+        made: dict[Virtual, int] = {}
+        readers: dict[Virtual, int] = {}
+        self.users = [0] * len(self.nodes)
+        for n, node in enumerate(self.nodes):
+            sources = [made[reg] for reg in dict.fromkeys(node.sources()) if reg in made]
+            mask = sum(1 << d for d in sources)
+            for d in sources:
+                self.users[d] |= 1 << n
+            for reg in node.sources():
+                readers[reg] = readers.get(reg, 0) | 1 << n
+            if node.dst is not None:
+                mask |= readers.get(node.dst, 0) & ~(1 << n)
+                assert node.dst not in made, "a block defines a register once"
+                made[node.dst] = n
+            self.data.append(sources)
+            early, strict = self._memory(n, node)
+            self.before.append(mask | early)
+            self.strictly_before.append(strict)
+        if self.condition in made:
+            self.condition_node = made[self.condition]
+
+    def _memory(self, n: int, node: Node) -> tuple[int, int]:
+        early = strict = 0
+        if node.op in (Op.LD, Op.ST):
+            for m, other in enumerate(self.nodes[:n]):
+                if other.op is Op.ST and (node.op is Op.ST or may_alias(node, other)):
+                    strict |= 1 << m
+                elif other.op is Op.LD and node.op is Op.ST and may_alias(node, other):
+                    early |= 1 << m
+        return early, strict
+
+
+@dataclass(frozen=True)
+class State:
+    """A partial schedule: ``groups`` are closed machine blocks, ``open`` the one being filled
+    (node numbers, clones included), ``written`` the nodes whose value is in a register."""
+
+    done: int = 0
+    open: tuple[int, ...] = ()
+    written: int = 0
+    cost: float = 0.0
+    groups: tuple[tuple[int, ...], ...] = ()
+
+    @property
+    def open_mask(self) -> int:
+        return sum(1 << n for n in self.open)
+
+
+class Packer:
+    """The search for one basic block."""
+
+    def __init__(self, deps: Dependences, facts: Facts, n_stages: int) -> None:
+        self.deps, self.n_stages = deps, n_stages
+        self.n = len(deps.nodes)
+        self.costs = [write_cost(node, facts) for node in deps.nodes]
+        defined = {node.dst for node in deps.nodes}
+        self.is_cheap = [
+            node.op is Op.TID or (
+                node.op.info.unit is Unit.LANE and node.guard is None and node.op is not Op.MOV
+                and all(reg in facts.single for reg in node.sources())
+                and all(reg in defined for reg in node.sources())
+            )
+            for node in deps.nodes
+        ]  # fmt: skip
+        self.live = [node.dst in deps.live_out for node in deps.nodes]
+
+    def clones(self, node: int, state: State, mask: int) -> list[int] | None:
+        """The nodes to compute again so that ``node``'s value is in the open block, in order."""
+        if mask >> node & 1:
+            return []
+        if not self.is_cheap[node]:
+            return None
+        out: list[int] = []
+        for source in self.deps.data[node]:
+            if state.written >> source & 1 or source in out:
+                continue
+            more = self.clones(source, state, mask)
+            if more is None:
+                return None
+            out += [m for m in more if m not in out]
+        return [*out, node]
+
+    def close(self, state: State) -> State:
+        """End the open block: pay for it and for the values that go on to later ones."""
+        cost, written = state.cost + 1, state.written
+        for n in state.open:
+            if written >> n & 1:
+                continue
+            if self.live[n]:
+                written |= 1 << n
+            elif self.deps.users[n] & ~state.done or n == self.deps.condition_node:
+                if not self.is_cheap[n] or n == self.deps.condition_node:
+                    written |= 1 << n
+                    cost += self.costs[n]
+        return State(state.done, (), written, cost, (*state.groups, state.open))
+
+    def additions(self, state: State, node: int) -> Iterator[State]:
+        """The open block with the node in it, its missing operands cloned or written back."""
+        mask = state.open_mask
+        if self.deps.strictly_before[node] & (mask | ~state.done):
+            return
+        if self.deps.nodes[node].op is Op.ST and any(
+            self.deps.nodes[n].op is Op.ST for n in state.open
+        ):
+            return
+        missing = [
+            d for d in self.deps.data[node] if not (mask >> d & 1 or state.written >> d & 1)
+        ]
+        done = state.done | 1 << node
+        if not missing:
+            if len(state.open) < self.n_stages:
+                opened = (*state.open, node)
+                yield State(done, opened, state.written, state.cost, state.groups)
+            return
+        added: list[int] | None = []
+        for d in missing:
+            more = self.clones(d, state, mask)
+            if more is None or added is None:
+                added = None
+                break
+            added += [m for m in more if m not in added]
+        if added is not None and len(state.open) + len(added) < self.n_stages:
+            opened = (*state.open, *added, node)
+            yield State(done, opened, state.written, state.cost, state.groups)
+        if len(state.open) < self.n_stages:
+            written, cost = state.written, state.cost
+            for d in missing:
+                written |= 1 << d
+                cost += self.costs[d]
+            yield State(done, (*state.open, node), written, cost, state.groups)
+
+    def ready(self, state: State) -> list[int]:
+        found = [
+            n for n in range(self.n)
+            if not state.done >> n & 1
+            and not (self.deps.before[n] | self.deps.strictly_before[n]) & ~state.done
+        ]  # fmt: skip
+        if len(found) > MAX_READY:
+            mask = state.open_mask
+            found.sort(key=lambda n: (not any(mask >> d & 1 for d in self.deps.data[n]), n))
+        return found[:MAX_READY]
+
+    def rank(self, state: State) -> float:
+        """The cost so far and the least that must follow."""
+        left = self.n - state.done.bit_count()
+        free = self.n_stages - len(state.open) if state.open else 0
+        blocks = max(0, left - free) / self.n_stages + (1 if state.open else 0)
+        pending = 0.0
+        for n in state.open:
+            waiting = (self.deps.users[n] & ~state.done).bit_count()
+            if waiting > free and not self.live[n] and not self.is_cheap[n]:
+                pending += self.costs[n]
+        return state.cost + blocks + pending
+
+    def search(self) -> list[tuple[int, ...]]:
+        beam = [State()]
+        width = max(2, min(MAX_BEAM, WORK // max(1, self.n)))
+        for _ in range(self.n):
+            best: dict[tuple[int, int, int], State] = {}
+            for state in beam:
+                for start in (state, self.close(state)) if state.open else (state,):
+                    for node in self.ready(start):
+                        for new in self.additions(start, node):
+                            key = (new.done, new.open_mask, new.written)
+                            if key not in best or new.cost < best[key].cost:
+                                best[key] = new
+            beam = sorted(best.values(), key=self.rank)[:width]
+        final = min((self.close_last(state) for state in beam), key=lambda s: s.cost)
+        return list(final.groups)
+
+    def close_last(self, state: State) -> State:
+        """The last block decides the branch, so its own condition needs no register."""
+        cost = state.cost + 1
+        return State(state.done, (), state.written, cost, (*state.groups, state.open))
+
+
+def write_cost(node: Node, facts: Facts) -> float:
+    """About how many tokens it takes to write the node's value back."""
+    if node.dst is None:
+        return 0.0
+    limit = facts.limit(node.dst)
+    if limit < 0xFFFFFFFF:
+        return max(1.0, (limit.bit_length() + 1) // 2)
+    return 1.5 if is_uniform(node, facts) else UNKNOWN_COST
+
+
+def is_uniform(node: Node, facts: Facts, depth: int = 6) -> bool:
+    """Whether the value is surely the same in every lane."""
+    if node.guard is not None or depth == 0 or node.op in (Op.TID, Op.SHFL):
+        return False
+    for value in (node.a, node.b, node.c):
+        if isinstance(value, Virtual):
+            made = facts.definition(value)
+            if made is None or not is_uniform(made, facts, depth - 1):
+                return False
+    return True
+
+
+def pack(block: Block, live_out: set[Virtual], facts: Facts, n_stages: int) -> list[list[Node]]:
+    """The block's nodes in groups, one a machine block; at least one group."""
+    condition = block.condition.reg if block.condition is not None else None
+    deps = Dependences(block.nodes, live_out, condition)
+    if not block.nodes:
+        return [[]]
+    groups = Packer(deps, facts, n_stages).search()
+    return [[block.nodes[n] for n in group] for group in groups]

@@ -1,0 +1,634 @@
+"""Rules: integer arithmetic, logic, shifts, comparison, selection and bit fields."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qgpu.isa import Op
+from qgpu.ptx import wide
+from qgpu.ptx.divide import divide, divide_wide
+from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
+from qgpu.ptx.select import Selector, rule, type_bits
+from qgpu.ptx.wide import Pair
+from qgpu.ptxir import Imm, Inst, Not, Operand, Vec
+from qgpu.ptxir import Pair as Destinations
+
+Binary32 = Callable[[Selector, Value, Value, bool], Value]
+Binary64 = Callable[[Selector, Pair, Pair, bool], Pair]
+
+
+def _ops(inst: Inst, count: int, s: Selector) -> tuple[Operand, ...]:
+    if len(inst.operands) != count:
+        raise s.fail(f"{inst.opcode[0]} takes {count} operands, not {len(inst.operands)}")
+    return inst.operands
+
+
+def is_signed(type_: str) -> bool:
+    return type_[0] == "s"
+
+
+def _refuse(s: Selector, inst: Inst, *modifiers: str) -> None:
+    for modifier in modifiers:
+        if modifier in inst.opcode:
+            raise s.fail(f"{inst.opcode[0]} with .{modifier} is not supported")
+
+
+# --- add, sub, mul, mad -----------------------------------------------------------------------
+
+
+def _saturate(s: Selector, a: Value, b: Value, total: Value, overflow: Value) -> Value:
+    """The s32 sum or difference clamped: on overflow the bound on the side of ``a``."""
+    bound = s.emit(Op.XOR, s.emit(Op.SAR, a, imm(31)), imm(0x7FFFFFFF))
+    return s.select(s.emit(Op.LTS, overflow, ZERO), bound, total)
+
+
+@rule("add", "sub")
+def add_sub(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    type_, is_add = s.type_of(inst), inst.opcode[0] == "add"
+    if type_bits(type_) == 64:
+        s.write(dst, *(wide.add if is_add else wide.sub)(s, s.wide(x), s.wide(y)))
+        return
+    a, b = s.word(x), s.word(y)
+    total = s.emit(Op.ADD if is_add else Op.SUB, a, b)
+    if "sat" in inst.opcode:
+        with_a = s.emit(Op.XOR, a, total)
+        other = s.emit(Op.XOR, b, total) if is_add else s.emit(Op.XOR, a, b)
+        total = _saturate(s, a, b, total, s.emit(Op.AND, with_a, other))
+    s.write(dst, total)
+
+
+def _product(s: Selector, inst: Inst, x: Operand, y: Operand, bits24: bool = False) -> list[Value]:
+    """The words of mul.{lo,hi,wide} in the type of the result."""
+    type_ = s.type_of(inst)
+    signed_ = is_signed(type_)
+    if type_bits(type_) == 64:
+        a, b = s.wide(x), s.wide(y)
+        return [*(wide.mul_high(s, a, b, signed_) if "hi" in inst.opcode else wide.mul(s, a, b))]
+    if bits24:
+        a32, b32 = (_extend24(s, s.word(v), signed_) for v in (x, y))
+        if "hi" in inst.opcode:
+            low, high = wide.mul_wide(s, a32, b32, signed_)
+            return [s.emit(Op.OR, s.emit(Op.SHR, low, imm(16)), s.emit(Op.SHL, high, imm(16)))]
+        return [s.emit(Op.MUL, a32, b32)]
+    a32, b32 = s.operand(x, type_), s.operand(y, type_)
+    if type_bits(type_) == 16:
+        full = s.emit(Op.MUL, a32, b32)
+        return [s.emit(Op.SHR, full, imm(16)) if "hi" in inst.opcode else full]
+    if "wide" in inst.opcode:
+        return [*wide.mul_wide(s, a32, b32, signed_)]
+    if "hi" in inst.opcode:
+        return [s.emit(Op.MULHS if signed_ else Op.MULHU, a32, b32)]
+    return [s.emit(Op.MUL, a32, b32)]
+
+
+def _extend24(s: Selector, value: Value, signed_: bool) -> Value:
+    if not signed_:
+        return s.emit(Op.AND, value, imm(0xFFFFFF))
+    return s.emit(Op.SAR, s.emit(Op.SHL, value, imm(8)), imm(8))
+
+
+@rule("mul", "mul24")
+def mul(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    s.write(dst, *_product(s, inst, x, y, inst.opcode[0] == "mul24"))
+
+
+@rule("mad", "mad24")
+def mad(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    _refuse(s, inst, "cc")
+    product = _product(s, inst, x, y, inst.opcode[0] == "mad24")
+    if len(product) == 2:
+        s.write(dst, *wide.add(s, (product[0], product[1]), s.wide(z)))
+        return
+    c = s.word(z)
+    total = s.emit(Op.ADD, product[0], c)
+    if "sat" in inst.opcode:
+        changed = s.emit(Op.AND, s.emit(Op.XOR, c, total), s.emit(Op.XOR, product[0], total))
+        total = _saturate(s, c, c, total, changed)
+    s.write(dst, total)
+
+
+@rule("sad")
+def sad(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    type_ = s.type_of(inst)
+    if type_bits(type_) == 64:
+        a, b = s.wide(x), s.wide(y)
+        below = wide.less(s, a, b, is_signed(type_))
+        distance = wide.select(s, below, wide.sub(s, b, a), wide.sub(s, a, b))
+        s.write(dst, *wide.add(s, distance, s.wide(z)))
+        return
+    c, d = s.operand(x, type_), s.operand(y, type_)
+    low, high = (Op.MINS, Op.MAXS) if is_signed(type_) else (Op.MINU, Op.MAXU)
+    distance32 = s.emit(Op.SUB, s.emit(high, c, d), s.emit(low, c, d))
+    s.write(dst, s.emit(Op.ADD, distance32, s.word(z)))
+
+
+# --- division ---------------------------------------------------------------------------------
+
+
+@rule("div", "rem")
+def div_rem(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    type_, want = s.type_of(inst), inst.opcode[0]
+    if type_bits(type_) == 64:
+        s.write(dst, *divide_wide(s, s.wide(x), s.wide(y), is_signed(type_), want))
+    else:
+        a, b = s.operand(x, type_), s.operand(y, type_)
+        s.write(dst, divide(s, a, b, is_signed(type_), want))
+
+
+# --- one operand ------------------------------------------------------------------------------
+
+
+def _unary32(s: Selector, name: str, a: Value) -> Value:
+    match name:
+        case "neg":
+            return s.emit(Op.SUB, ZERO, a)
+        case "abs":
+            return s.emit(Op.MAXS, a, s.emit(Op.SUB, ZERO, a)) if a != imm(1 << 31) else a
+        case "not":
+            return s.emit(Op.XOR, a, ONES)
+        case "cnot":
+            return s.emit(Op.EQ, a, ZERO)
+        case "popc":
+            return s.emit(Op.POPC, a)
+        case "clz":
+            return s.emit(Op.CLZ, a)
+    return s.emit(Op.BREV, a)
+
+
+def _unary64(s: Selector, name: str, a: Pair) -> list[Value]:
+    match name:
+        case "neg":
+            return [*wide.neg(s, a)]
+        case "abs":
+            return [*wide.absolute(s, a)]
+        case "not":
+            return [*wide.bitwise(s, Op.XOR, a, (ONES, ONES))]
+        case "cnot":
+            return [wide.equal(s, a, (ZERO, ZERO)), ZERO]
+        case "popc":
+            return [s.emit(Op.ADD, s.emit(Op.POPC, a[0]), s.emit(Op.POPC, a[1]))]
+        case "clz":
+            return [wide.clz(s, a)]
+    return [s.emit(Op.BREV, a[1]), s.emit(Op.BREV, a[0])]
+
+
+@rule("neg", "abs", "not", "cnot", "popc", "clz", "brev")
+def unary(s: Selector, inst: Inst) -> None:
+    dst, x = _ops(inst, 2, s)
+    type_, name = s.type_of(inst), inst.opcode[0]
+    if type_ == "pred":
+        s.write(dst, s.negate(s.truth(x)))
+    elif type_bits(type_) == 64:
+        s.write(dst, *_unary64(s, name, s.wide(x)))
+    else:
+        if name == "cnot" and type_bits(type_) == 16:
+            type_ = "u16"
+        s.write(dst, _unary32(s, name, s.operand(x, type_)))
+
+
+# --- logic, shifts, min, max ------------------------------------------------------------------
+
+
+@rule("and", "or", "xor")
+def logic(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    op, type_ = Op[inst.opcode[0].upper()], s.type_of(inst)
+    if type_ == "pred":
+        s.write(dst, s.emit(op, s.truth(x), s.truth(y)))
+    elif type_bits(type_) == 64:
+        s.write(dst, *wide.bitwise(s, op, s.wide(x), s.wide(y)))
+    else:
+        s.write(dst, s.emit(op, s.word(x), s.word(y)))
+
+
+@rule("shl", "shr")
+def shift(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    type_, n = s.type_of(inst), s.word(y)
+    is_left = inst.opcode[0] == "shl"
+    if type_bits(type_) == 64:
+        a = s.wide(x)
+        s.write(dst, *(wide.shl(s, a, n) if is_left else wide.shr(s, a, n, is_signed(type_))))
+    elif is_left:
+        s.write(dst, s.emit(Op.SHL, s.word(x), n))
+    else:
+        op = Op.SAR if is_signed(type_) else Op.SHR
+        narrow = type_.replace("b", "u")
+        s.write(dst, s.emit(op, s.operand(x, narrow), n))
+
+
+@rule("min", "max")
+def min_max(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    type_, name = s.type_of(inst), inst.opcode[0]
+    if type_bits(type_) == 64:
+        a, b = s.wide(x), s.wide(y)
+        first = wide.less(s, a, b, is_signed(type_))
+        result = wide.select(s, first, a, b) if name == "min" else wide.select(s, first, b, a)
+        if "relu" in inst.opcode:
+            below = wide.less(s, result, (ZERO, ZERO), True)
+            result = wide.select(s, below, (ZERO, ZERO), result)
+        s.write(dst, *result)
+        return
+    op = Op[name.upper() + ("S" if is_signed(type_) else "U")]
+    value = s.emit(op, s.operand(x, type_), s.operand(y, type_))
+    s.write(dst, s.emit(Op.MAXS, value, ZERO) if "relu" in inst.opcode else value)
+
+
+@rule("lop3")
+def lop3(s: Selector, inst: Inst) -> None:
+    *_, table = inst.operands
+    if not isinstance(table, Imm) or len(inst.operands) != 5:
+        raise s.fail("lop3 with a predicate or a table that is not a constant is not supported")
+    dst, *sources = inst.operands[:4]
+    a, b, c = (s.word(v) for v in sources)
+    s.write(dst, _lookup(s, a, b, c, table.value & 0xFF))
+
+
+def _lookup(s: Selector, a: Value, b: Value, c: Value, table: int) -> Value:
+    """The bitwise function of three inputs: by c between two functions of a and b."""
+    with_c, without = (
+        _lookup2(s, a, b, sum((table >> (2 * n + bit) & 1) << n for n in range(4)))
+        for bit in (1, 0)
+    )
+    differ = s.emit(Op.XOR, with_c, without)
+    return s.emit(Op.XOR, without, s.emit(Op.AND, differ, c))
+
+
+def _lookup2(s: Selector, a: Value, b: Value, table: int) -> Value:
+    """Bit n of the table: the result for a = n >> 1, b = n & 1; as a sum modulo 2 of products."""
+    value = imm(-(table & 1))
+    for bit, term in (
+        (table ^ table >> 1, b),
+        (table ^ table >> 2, a),
+        (table ^ table >> 1 ^ table >> 2 ^ table >> 3, None),
+    ):
+        if bit & 1:
+            product = s.emit(Op.AND, a, b) if term is None else term
+            value_ = s.emit(Op.XOR, value, product)
+            value = value_
+    return value
+
+
+@rule("shf")
+def funnel_shift(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    low, high, n = s.word(x), s.word(y), s.word(z)
+    n = s.emit(Op.AND, n, imm(31)) if "wrap" in inst.opcode else s.emit(Op.MINU, n, imm(32))
+    back = s.emit(Op.SUB, imm(32), n)
+    if "l" in inst.opcode:
+        s.write(dst, s.emit(Op.OR, s.emit(Op.SHL, high, n), s.emit(Op.SHR, low, back)))
+    else:
+        s.write(dst, s.emit(Op.OR, s.emit(Op.SHR, low, n), s.emit(Op.SHL, high, back)))
+
+
+# --- comparison and selection -----------------------------------------------------------------
+
+UNSIGNED_NAMES = {"lo": "lt", "ls": "le", "hi": "gt", "hs": "ge"}
+COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge", *UNSIGNED_NAMES)
+
+
+def compare(s: Selector, name: str, type_: str, x: Operand, y: Operand) -> Value:
+    """The truth of a comparison, 0 or 1."""
+    signed_ = is_signed(type_) and name not in UNSIGNED_NAMES
+    name = UNSIGNED_NAMES.get(name, name)
+    if type_bits(type_) == 64:
+        return _compare64(s, name, signed_, s.wide(x), s.wide(y))
+    narrow = type_.replace("b", "u")
+    a, b = s.operand(x, narrow), s.operand(y, narrow)
+    if name in ("eq", "ne"):
+        return s.emit(Op[name.upper()], a, b)
+    less, not_less = (Op.LTS, Op.GES) if signed_ else (Op.LTU, Op.GEU)
+    if name in ("gt", "le"):
+        a, b = b, a
+    return s.emit(less if name in ("lt", "gt") else not_less, a, b)
+
+
+def _compare64(s: Selector, name: str, signed_: bool, a: Pair, b: Pair) -> Value:
+    if name in ("eq", "ne"):
+        same = wide.equal(s, a, b)
+        return same if name == "eq" else s.negate(same)
+    if name in ("gt", "le"):
+        a, b = b, a
+    below = wide.less(s, a, b, signed_)
+    return below if name in ("lt", "gt") else s.negate(below)
+
+
+def _comparison(s: Selector, inst: Inst, type_: str, sources: tuple[Operand, ...]) -> Value:
+    """Comparison and, where the opcode names one, its combination with a predicate."""
+    name = next((part for part in inst.opcode if part in COMPARISONS), None)
+    if name is None:
+        raise s.fail("a comparison that integers do not have")
+    truth = compare(s, name, type_, sources[0], sources[1])
+    combine = next((part for part in inst.opcode[2:] if part in ("and", "or", "xor")), None)
+    if combine is not None:
+        truth = s.emit(Op[combine.upper()], truth, s.truth(sources[2]))
+    return truth
+
+
+@rule("setp")
+def setp(s: Selector, inst: Inst) -> None:
+    dst, *sources = inst.operands
+    type_ = s.type_of(inst)
+    if not isinstance(dst, Destinations):
+        s.write(dst, _comparison(s, inst, type_, tuple(sources)))
+        return
+    first = _comparison(s, inst, type_, tuple(sources))
+    name = next(part for part in inst.opcode if part in COMPARISONS)
+    other = s.negate(compare(s, name, type_, sources[0], sources[1]))
+    combine = next((part for part in inst.opcode[2:] if part in ("and", "or", "xor")), None)
+    if combine is not None:
+        other = s.emit(Op[combine.upper()], other, s.truth(sources[2]))
+    s.write_all([(dst.first, [first]), (dst.second, [other])])
+
+
+@rule("set")
+def set_(s: Selector, inst: Inst) -> None:
+    dst, *sources = inst.operands
+    if s.type_of(inst, 0) not in ("u32", "s32"):
+        raise s.fail("set to a type other than u32 or s32 is not supported")
+    s.write(dst, s.emit(Op.SUB, ZERO, _comparison(s, inst, s.type_of(inst), tuple(sources))))
+
+
+@rule("selp")
+def selp(s: Selector, inst: Inst) -> None:
+    dst, x, y, p = _ops(inst, 4, s)
+    bits = type_bits(s.type_of(inst))
+    truth = s.truth(p)
+    if isinstance(p, Not):
+        truth, x, y = s.truth(p.reg), y, x
+    pairs = zip(s.read(x, bits), s.read(y, bits), strict=True)
+    s.write(dst, *(s.select(truth, a, b) for a, b in pairs))
+
+
+@rule("slct")
+def slct(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    bits = type_bits(s.type_of(inst, 0))
+    if s.type_of(inst) != "s32":
+        raise s.fail("slct by a type other than s32 is not supported")
+    truth = s.emit(Op.GES, s.word(z), ZERO)
+    pairs = zip(s.read(x, bits), s.read(y, bits), strict=True)
+    s.write(dst, *(s.select(truth, a, b) for a, b in pairs))
+
+
+# --- bit fields and bytes ---------------------------------------------------------------------
+
+
+def _ones(s: Selector, n: Value, bits: int) -> Pair:
+    """A mask of the n lowest bits, all of them from ``bits`` on."""
+    if bits == 32:
+        return s.emit(Op.ADD, s.emit(Op.SHL, ONE, n), ONES), ZERO
+    return wide.add(s, wide.shl(s, (ONE, ZERO), n), (ONES, ONES))
+
+
+@rule("bfe")
+def bfe(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    type_ = s.type_of(inst)
+    position = s.emit(Op.AND, s.word(y), imm(0xFF))
+    length = s.emit(Op.AND, s.word(z), imm(0xFF))
+    if type_bits(type_) == 64:
+        s.write(dst, *_bfe64(s, s.wide(x), position, length, is_signed(type_)))
+        return
+    a = s.word(x)
+    if not is_signed(type_):
+        mask, _ = _ones(s, length, 32)
+        s.write(dst, s.emit(Op.AND, s.emit(Op.SHR, a, position), mask))
+        return
+    # The sign is the bit at position + length - 1, at most bit 31: shift it up to bit 31 and back.
+    end = s.emit(Op.MINU, s.emit(Op.ADD, position, length), imm(32))
+    up = s.emit(Op.SHL, a, s.emit(Op.SUB, imm(32), end))
+    down = s.emit(Op.MINU, s.emit(Op.SUB, imm(32), s.emit(Op.SUB, end, position)), imm(31))
+    inside = s.emit(Op.SAR, up, down)
+    beyond = s.emit(Op.SAR, a, imm(31))
+    value = s.select(s.emit(Op.LTU, position, imm(32)), inside, beyond)
+    s.write(dst, s.select(s.emit(Op.EQ, length, ZERO), ZERO, value))
+
+
+def _bfe64(s: Selector, a: Pair, position: Value, length: Value, signed_: bool) -> Pair:
+    if not signed_:
+        return wide.bitwise(s, Op.AND, wide.shr(s, a, position, False), _ones(s, length, 64))
+    end = s.emit(Op.MINU, s.emit(Op.ADD, position, length), imm(64))
+    up = wide.shl(s, a, s.emit(Op.SUB, imm(64), end))
+    down = s.emit(Op.MINU, s.emit(Op.SUB, imm(64), s.emit(Op.SUB, end, position)), imm(63))
+    sign = s.emit(Op.SAR, a[1], imm(31))
+    inside = wide.shr(s, up, down, True)
+    value = wide.select(s, s.emit(Op.LTU, position, imm(64)), inside, (sign, sign))
+    return wide.select(s, s.emit(Op.EQ, length, ZERO), (ZERO, ZERO), value)
+
+
+@rule("bfi")
+def bfi(s: Selector, inst: Inst) -> None:
+    dst, x, y, z, w = _ops(inst, 5, s)
+    bits = type_bits(s.type_of(inst))
+    position = s.emit(Op.AND, s.word(z), imm(0xFF))
+    length = s.emit(Op.AND, s.word(w), imm(0xFF))
+    field, under = s.read(x, bits), s.read(y, bits)
+    low, high = _ones(s, length, bits)
+    if bits == 32:
+        mask = s.emit(Op.SHL, low, position)
+        moved = s.emit(Op.SHL, field[0], position)
+        s.write(dst, _merge(s, under[0], moved, mask))
+        return
+    mask64 = wide.shl(s, (low, high), position)
+    moved64 = wide.shl(s, (field[0], field[1]), position)
+    s.write(dst, *(_merge(s, u, m, k) for u, m, k in zip(under, moved64, mask64, strict=True)))
+
+
+def _merge(s: Selector, under: Value, over: Value, mask: Value) -> Value:
+    """``over`` where the mask is set, else ``under``."""
+    return s.emit(Op.XOR, under, s.emit(Op.AND, s.emit(Op.XOR, under, over), mask))
+
+
+@rule("bfind")
+def bfind(s: Selector, inst: Inst) -> None:
+    dst, x = _ops(inst, 2, s)
+    type_ = s.type_of(inst)
+    if type_bits(type_) == 64:
+        low, high = s.wide(x)
+        if is_signed(type_):
+            sign = s.emit(Op.SAR, high, imm(31))
+            low, high = wide.bitwise(s, Op.XOR, (low, high), (sign, sign))
+        zeros, bits = wide.clz(s, (low, high)), 64
+    else:
+        a = s.word(x)
+        if is_signed(type_):
+            a = s.emit(Op.XOR, a, s.emit(Op.SAR, a, imm(31)))
+        zeros, bits = s.emit(Op.CLZ, a), 32
+    place = s.emit(Op.SUB, imm(bits - 1), zeros)
+    if "shiftamt" in inst.opcode:
+        place = s.select(s.emit(Op.EQ, zeros, imm(bits)), ONES, zeros)
+    s.write(dst, place)
+
+
+@rule("fns")
+def fns(s: Selector, inst: Inst) -> None:
+    raise s.fail("fns is not supported")
+
+
+@rule("prmt")
+def prmt(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    a, b, c = s.word(x), s.word(y), s.word(z)
+    mode = next((m for m in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if m in inst.opcode), None)
+    if mode is not None:
+        c = _selector(s, mode, s.emit(Op.AND, c, imm(3)))
+    s.write(dst, s.emit(Op.PRMT, a, b, c))
+
+
+SELECTORS = {
+    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
+    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
+    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
+    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
+    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
+    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
+}
+
+
+def _selector(s: Selector, mode: str, n: Value) -> Value:
+    """The selector of a prmt mode, looked up by n: its two bytes from two tables of four."""
+    low = sum((word & 0xFF) << (8 * k) for k, word in enumerate(SELECTORS[mode]))
+    high = sum((word >> 8) << (8 * k) for k, word in enumerate(SELECTORS[mode]))
+    index = s.emit(Op.ADD, s.emit(Op.MUL, n, imm(0x11)), imm(0x40))
+    return s.emit(Op.PRMT, imm(low), imm(high), index)
+
+
+@rule("dp4a", "dp2a")
+def dot_product(s: Selector, inst: Inst) -> None:
+    dst, x, y, z = _ops(inst, 4, s)
+    a_type, b_type = s.type_of(inst, 0), s.type_of(inst, 1)
+    a, b, total = s.word(x), s.word(y), s.word(z)
+    is_four = inst.opcode[0] == "dp4a"
+    for n in range(4 if is_four else 2):
+        at = n if is_four or "hi" not in inst.opcode else n + 2
+        left = _byte(s, a, n, a_type) if is_four else _half(s, a, n, a_type)
+        total = s.emit(Op.ADD, total, s.emit(Op.MUL, left, _byte(s, b, at, b_type)))
+    s.write(dst, total)
+
+
+def _byte(s: Selector, word: Value, n: int, type_: str) -> Value:
+    above = 8 | n if is_signed(type_) else 4
+    return s.emit(Op.PRMT, word, ZERO, imm(n | above * 0x1110))
+
+
+def _half(s: Selector, word: Value, n: int, type_: str) -> Value:
+    return s.emit(Op.SAR if is_signed(type_) else Op.SHR,
+                  word if n else s.emit(Op.SHL, word, imm(16)), imm(16))  # fmt: skip
+
+
+# --- moves and conversions --------------------------------------------------------------------
+
+
+@rule("mov")
+def mov(s: Selector, inst: Inst) -> None:
+    dst, x = _ops(inst, 2, s)
+    type_ = inst.opcode[-1]
+    if type_ not in ("pred", "f32", "f64"):  # moving float bits computes nothing
+        s.type_of(inst)
+    bits = 1 if type_ == "pred" else type_bits(type_)
+    if isinstance(x, Vec):
+        s.write(dst, *_packed(s, x, bits))
+    elif isinstance(dst, Vec):
+        _unpack(s, dst, s.read(x, bits), bits)
+    elif type_ == "pred":
+        s.write(dst, s.truth(x))
+    else:
+        s.write(dst, *s.read(x, bits))
+
+
+def _packed(s: Selector, vector: Vec, bits: int) -> list[Value]:
+    width = bits // len(vector.items)
+    if width == 32:
+        return [s.word(item) for item in vector.items]
+    words: list[Value] = []
+    per_word = 32 // width
+    for start in range(0, len(vector.items), per_word):
+        word: Value = ZERO
+        for n, item in enumerate(vector.items[start : start + per_word]):
+            piece = s.extend(s.word(item), f"u{width}")
+            word = s.emit(Op.OR, word, s.emit(Op.SHL, piece, imm(width * n)))
+        words.append(word)
+    return words
+
+
+def _unpack(s: Selector, vector: Vec, words: list[Value], bits: int) -> None:
+    width = bits // len(vector.items)
+    results: list[tuple[Operand, list[Value]]] = []
+    for n, item in enumerate(vector.items):
+        word = words[n * width // 32]
+        results.append((item, [s.emit(Op.SHR, word, imm(n * width % 32))]))
+    s.write_all(results)
+
+
+def _clamp(s: Selector, value: Pair, source: str, target: str) -> Pair:
+    """Saturate a 64-bit value of the source's sign to the target's range."""
+    bits, signed_ = type_bits(target), is_signed(target)
+    low = -(1 << (bits - 1)) if signed_ else 0
+    high = (1 << (bits - 1 if signed_ else bits)) - 1
+
+    def pair(n: int) -> Pair:
+        return imm(n), imm(n >> 32)
+
+    if is_signed(source):
+        if not (signed_ and bits >= type_bits(source)):
+            value = wide.select(s, wide.less(s, value, pair(low), True), pair(low), value)
+        if bits < 64:
+            value = wide.select(s, wide.less(s, pair(high), value, True), pair(high), value)
+    else:
+        value = wide.select(s, wide.less(s, pair(high), value, False), pair(high), value)
+    return value
+
+
+@rule("cvt")
+def cvt(s: Selector, inst: Inst) -> None:
+    dst, x = _ops(inst, 2, s)
+    target, source = s.type_of(inst, 0), s.type_of(inst, 1)
+    if type_bits(source) == 64:
+        value = s.wide(x)
+    else:
+        low = s.operand(x, source)
+        value = wide.sign_extended(s, low, is_signed(source))
+    if "sat" in inst.opcode:
+        value = _clamp(s, value, source, target)
+    if type_bits(target) < 64:
+        low = s.extend(value[0], target)
+        value = wide.sign_extended(s, low, is_signed(target))
+    s.write(dst, *value)
+
+
+@rule("cvta")
+def cvta(s: Selector, inst: Inst) -> None:
+    """Every space is the same flat memory, so an address stays what it is."""
+    dst, x = _ops(inst, 2, s)
+    s.write(dst, *s.read(x, type_bits(s.type_of(inst))))
+
+
+@rule("szext")
+def szext(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    n = s.word(y)
+    n = s.emit(Op.AND, n, imm(31)) if "wrap" in inst.opcode else s.emit(Op.MINU, n, imm(32))
+    back = s.emit(Op.SUB, imm(32), n)
+    up = s.emit(Op.SHL, s.word(x), back)
+    if is_signed(s.type_of(inst)):
+        value = s.emit(Op.SAR, up, s.emit(Op.MINU, back, imm(31)))
+        s.write(dst, s.select(s.emit(Op.EQ, n, ZERO), ZERO, value))
+    else:
+        s.write(dst, s.emit(Op.SHR, up, back))
+
+
+@rule("bmsk")
+def bmsk(s: Selector, inst: Inst) -> None:
+    dst, x, y = _ops(inst, 3, s)
+    position, length = s.word(x), s.word(y)
+    if "wrap" in inst.opcode:
+        position = s.emit(Op.AND, position, imm(31))
+        length = s.emit(Op.AND, length, imm(31))
+    s.write(dst, s.emit(Op.SHL, _ones(s, length, 32)[0], position))

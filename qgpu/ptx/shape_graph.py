@@ -1,0 +1,142 @@
+"""The graph's shape: threading jumps, merging chains, if-conversion of short arms."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from qgpu.isa import Op
+from qgpu.ptx.cfg import drop_unreachable, liveness, reachable
+from qgpu.ptx.mir import Block, Condition, Edge, Graph, Node, Virtual
+
+CROSS_LANE = (Op.SHFL, Op.BALLOT)
+
+
+def thread_jumps(graph: Graph) -> bool:
+    """Edges to an empty block lead straight on, and equal arms need no branch."""
+    changed = False
+    for block in graph.blocks:
+        for edge in block.edges:
+            middle = edge.block
+            if middle is None or middle.nodes or middle.condition is not None:
+                continue
+            further = middle.target
+            if further.block is middle or edge.barrier and further.barrier:
+                continue
+            if block.serial and further.block and block in reachable(further.block):
+                continue  # the lanes have to meet behind a serial block before they go round
+            new = Edge(further.block, edge.barrier or further.barrier)
+            if block.taken is not None and block.taken == edge:
+                block.taken = new
+            if block.target == edge:
+                block.target = new
+            changed = True
+        if block.taken is not None and block.taken == block.target:
+            block.condition = block.taken = None
+            changed = True
+    drop_unreachable(graph)
+    return changed
+
+
+def merge_chains(graph: Graph) -> bool:
+    """A block and its only successor become one where that has no other way in."""
+    changed = False
+    for block in list(graph.blocks):
+        if block not in graph.blocks:
+            continue
+        while True:
+            after = block.target.block
+            if block.taken is not None or block.target.barrier or after in (None, block):
+                break
+            assert after is not None
+            ways = sum(s is after for b in graph.blocks for s in b.successors)
+            if ways != 1 or after is graph.entry or block.serial or after.serial:
+                break
+            block.nodes += after.nodes
+            block.target, block.condition, block.taken = (
+                after.target, after.condition, after.taken
+            )  # fmt: skip
+            graph.blocks.remove(after)
+            changed = True
+    return changed
+
+
+# --- if-conversion ------------------------------------------------------------------------------
+
+
+def if_convert(graph: Graph, n_stages: int) -> bool:
+    """Run a short arm of a branch in all lanes, guarded, instead of branching around it."""
+    ways = Counter(s for b in graph.blocks for s in b.successors)
+    for block in graph.blocks:
+        if block.condition is None or block.taken is None or block.serial:
+            continue
+        for arm, other, condition in (
+            (block.taken, block.target, block.condition),
+            (block.target, block.taken, Condition(block.condition.reg, not block.condition.negate)),
+        ):
+            inside = arm.block
+            if inside is None or arm.barrier or ways[inside] != 1 or inside is block:
+                continue
+            if inside.condition is not None or inside.target != other or other.block is inside:
+                continue
+            if _convert(graph, block, inside, other, condition, n_stages):
+                return True
+    return False
+
+
+def _convert(
+    graph: Graph, block: Block, inside: Block, join: Edge, condition: Condition, n_stages: int
+) -> bool:
+    """Append the arm to its head if it is short and each of its operations can be guarded."""
+    if inside.serial or any(node.op in CROSS_LANE for node in inside.nodes):
+        return False
+    live = set() if join.block is None else liveness(graph)[0][join.block]
+    nodes = _guarded(graph, inside, condition, live)
+    if nodes is None or len(nodes) > 2 * n_stages:
+        return False
+    block.nodes += nodes
+    block.condition = block.taken = None
+    block.target = join
+    graph.blocks.remove(inside)
+    return True
+
+
+def _guarded(
+    graph: Graph, inside: Block, condition: Condition, live: set[Virtual]
+) -> list[Node] | None:
+    """The arm's nodes for all lanes: stores and what lives on are guarded, the rest is harmless."""
+    out: list[Node] = []
+    names: dict[Virtual, Virtual] = {}
+    last = {node.dst: node for node in inside.nodes if node.dst is not None}
+    for node in inside.nodes:
+        copy = Node(node.op, node.a, node.b, node.c, node.guard, node.dst, node.origin, node.epoch)
+        for reg in set(copy.sources()):
+            if reg in names:
+                copy.replace(reg, names[reg])
+        dst = copy.dst
+        if dst is None:
+            if not _guard_store(graph, copy, condition, out):
+                return None
+            out.append(copy)
+            continue
+        if condition.reg == dst:
+            return None
+        fresh = graph.fresh()
+        copy.dst = names[dst] = fresh
+        out.append(copy)
+        if dst in live and last[dst] is node:
+            out.append(Node(Op.MOV, fresh, None, dst, condition, dst, node.origin, node.epoch))
+            names[dst] = fresh
+    return out
+
+
+def _guard_store(graph: Graph, node: Node, condition: Condition, out: list[Node]) -> bool:
+    """Guard a store; where it has a guard already, both must hold."""
+    if node.guard is None:
+        node.guard = condition
+        return True
+    both = graph.fresh()
+    if not node.guard.negate and not condition.negate:
+        out.append(Node(Op.AND, node.guard.reg, condition.reg, dst=both, origin=node.origin))
+        node.guard = Condition(both)
+        return True
+    return False
