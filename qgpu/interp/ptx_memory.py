@@ -22,6 +22,8 @@ WINDOW_BASE = {
 CODE_BASE = 0x6000_0000
 WINDOW_BYTES = 0x1000_0000
 FIRST_OFFSET = 16
+# Arrays begin at multiples of 8, so a vector of 16 bytes may begin there too.
+MAX_ALIGNMENT = 8
 MAX_LOCAL_BYTES = 1 << 20
 
 

@@ -172,6 +172,13 @@ def _init_length(init: Any) -> int:
     return sum(_init_length(item) for item in init) if isinstance(init, list) else 1
 
 
+def _alignments(words: list[Word]) -> list[int]:
+    """What ``.align`` says of the variable itself; after ``.ptr`` it speaks of the pointee."""
+    names = [word.name for word in words]
+    own = words[: names.index("ptr")] if "ptr" in names else words
+    return [word.value for word in own if word.name == "align"]
+
+
 def build_variable(words: list[Word], declaration: Declaration, file: str) -> Variable:
     space, type_, width = _declared_type(words, file)
     dims, init = list(declaration.dims), declaration.init
@@ -197,7 +204,7 @@ def build_variable(words: list[Word], declaration: Declaration, file: str) -> Va
         _fill(init, shape or [1], size, data, 0, relocations)
         if len(data) != count * size:
             raise CompileError("an initialiser that does not fit the variable", **place)
-    align = max((w.value for w in words if w.name == "align"), default=0) or size * width
+    align = max(_alignments(words), default=0) or size * width
     return Variable(
         declaration.name, space, type_, count, bool(dims) or width > 1, align,
         bytes(data) if data is not None else None, declaration.line,
