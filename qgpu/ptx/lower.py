@@ -55,7 +55,7 @@ def lower(
         raise LimitError("machine blocks", len(groups), spec.n_blocks)
     blocks = encode(groups, colours)
     return Lowered(
-        kernel_name, blocks, max(colours.values(), default=0) + 1, memory.n_words,
+        kernel_name, blocks, max(colours.values(), default=0), memory.n_words,
         memory.image, [_sources(group) for group in groups],
     )  # fmt: skip
 
