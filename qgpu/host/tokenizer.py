@@ -7,10 +7,10 @@ embedding row, wherever the tokenizer's own ids end) and into the list of specia
 from __future__ import annotations
 
 import base64
-import itertools
 import json
 from collections.abc import Iterator
 from importlib import resources
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -51,21 +51,23 @@ def _byte_letters() -> list[str]:
     return [chr(byte if byte in printable else next(spare)) for byte in range(256)]
 
 
-def _split(token: bytes, ranks: dict[bytes, int]) -> tuple[bytes, bytes] | None:
-    """The two parts whose merge made ``token``: BPE over its bytes with the merges before it.
+def _splits(token: bytes, ranks: dict[bytes, int]) -> list[tuple[bytes, bytes]]:
+    """The pairs whose merge makes ``token``: the one of BPE over its bytes by the merges before it.
 
-    None for the few tokens that no merges make: they stand only for a whole piece of text.
+    A few tokens are older than their parts, so that only later merges lead to them: there every
+    pair of known parts counts.
     """
     limit = ranks[token]
     parts = [token[i : i + 1] for i in range(len(token))]
     while len(parts) > 2:
-        pairs = [ranks.get(a + b, limit) for a, b in itertools.pairwise(parts)]
+        pairs = [ranks.get(a + b, limit) for a, b in pairwise(parts)]
         best = min(pairs)
         if best >= limit:
-            return None
+            cuts = ((token[:i], token[i:]) for i in range(1, len(token)))
+            return [(a, b) for a, b in cuts if a in ranks and b in ranks]
         at = pairs.index(best)
         parts[at : at + 2] = [parts[at] + parts[at + 1]]
-    return parts[0], parts[1]
+    return [(parts[0], parts[1])]
 
 
 def read_ranks(limit: int | None = None) -> dict[bytes, int]:
@@ -76,7 +78,7 @@ def read_ranks(limit: int | None = None) -> dict[bytes, int]:
 
 
 def qwen_tokenizer(vocabulary: int | None = None) -> Tokenizer:
-    """Qwen3.5's tokenizer; with ``vocabulary``, one of at most so many ids from its first merges."""
+    """Qwen3.5's tokenizer; with ``vocabulary``, one of so many ids from its first merges."""
     keep = None if vocabulary is None else vocabulary - len(SPECIAL)
     ranks = read_ranks(keep)
     letters = _byte_letters()
@@ -84,8 +86,12 @@ def qwen_tokenizer(vocabulary: int | None = None) -> Tokenizer:
     def spell(token: bytes) -> str:
         return "".join(letters[byte] for byte in token)
 
-    splits = (_split(token, ranks) for token in ranks if len(token) > 1)
-    merges = [(spell(parts[0]), spell(parts[1])) for parts in splits if parts]
+    merges = [
+        (spell(a), spell(b))
+        for token in ranks
+        if len(token) > 1
+        for a, b in _splits(token, ranks)
+    ]
     vocabulary_of = {spell(token): rank for token, rank in ranks.items()}
     built = Tokenizer(BPE(vocabulary_of, merges, ignore_merges=True))
     built.normalizer = normalizers.NFC()

@@ -1,0 +1,67 @@
+"""Small things that several host tests share: a base of a few kilobytes and a made-up circuit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from qgpu.compiler.checkpoint import Folder, expected_tensors
+from qgpu.compiler.merge import Circuit, merge
+from qgpu.host.build import model_card
+from qgpu.host.standin import write_standin
+from qgpu.host.tokenizer import add_machine_tokens
+from qgpu.machine import MachineSpec
+from qgpu.tokens import tokens
+
+SPEC = MachineSpec("mini", n_lanes=2, n_registers=4, n_warps=2, n_blocks=4, n_stages=2, n_words=16)
+NARROW: dict[str, Any] = {
+    "hidden_size": 64, "intermediate_size": 96, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "head_dim": 32, "linear_num_key_heads": 2,
+    "linear_num_value_heads": 2, "linear_key_head_dim": 16, "linear_value_head_dim": 16,
+    "num_hidden_layers": 4, "vocab_size": 512,
+    "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+    "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                        "partial_rotary_factor": 0.5, "mrope_section": [4, 2, 2]},
+    "partial_rotary_factor": 0.5,
+}  # fmt: skip
+N_CIRCUIT = 3
+
+
+def narrow_base(path: Path, seed: int = 0, **changes: Any) -> Folder:
+    """A Qwen3.5-shaped base of half a megabyte."""
+    write_standin("tiny", path, seed, changes={**NARROW, **changes})
+    return Folder.open(path)
+
+
+def idle_circuit(base: Folder, layers: int = N_CIRCUIT) -> Circuit:
+    """A circuit of layers that pass everything through: all their outputs are zero."""
+    config = {**base.text_config, "num_hidden_layers": 1}
+    shapes = expected_tensors(config, ["linear_attention"], "")
+
+    def make() -> Iterator[dict[str, torch.Tensor]]:
+        for _ in range(layers):
+            yield {
+                name.removeprefix("layers.0."): torch.zeros(shape, dtype=torch.bfloat16)
+                for name, shape in shapes.items()
+                if name.startswith("layers.0.")
+            }
+
+    rows = torch.zeros(len(tokens(SPEC)), base.embedding.shape[1], dtype=torch.bfloat16)
+    rows[:, 0] = torch.arange(len(rows)).bfloat16()
+    memory = {"layer": 0, "heads": [0], "n_words": SPEC.n_words}
+    return Circuit(SPEC, layers, make, rows, rows * 0, memory, {"made": "up"})
+
+
+def merge_idle(base: Folder, target: Path, **options: Any) -> dict[str, Any]:
+    """The base with the idle circuit in front."""
+
+    def write_tokenizer(source: Path, copy: Path) -> None:
+        add_machine_tokens(source, copy, SPEC, base.embedding.shape[0])
+
+    return merge(
+        base, idle_circuit(base), target, write_tokenizer=write_tokenizer,
+        card=lambda manifest: model_card(manifest, "base"), **options,
+    )  # fmt: skip
