@@ -159,17 +159,14 @@ def _fill(init: Any, dims: list[int], size: int, out: bytearray, at: int,
         shift = 0 if not init.mask else (init.mask & -init.mask).bit_length() - 1
         relocations.append(Relocation(at, size, init.symbol, shift))
     else:
+        if len(init) > (dims[0] if dims else 1):
+            raise ValueError("more values than places")
         row = size
         for dim in dims[1:]:
             row *= dim
         for index, item in enumerate(init):
             step = row if isinstance(item, list) else size
             _fill(item, dims[1:], size, out, at + index * step, relocations)
-
-
-def _init_length(init: Any) -> int:
-    """How many innermost values an initialiser has (for ``x[] = {...}``)."""
-    return sum(_init_length(item) for item in init) if isinstance(init, list) else 1
 
 
 def _alignments(words: list[Word]) -> list[int]:
@@ -197,13 +194,13 @@ def build_variable(words: list[Word], declaration: Declaration, file: str) -> Va
         raise CompileError(f"{declaration.name} has {count * size} bytes", **place)
     data, relocations = None, list[Relocation]()
     if init is not None:
-        if _init_length(init) > count:
-            raise CompileError("an initialiser with more values than the variable has", **place)
         data = bytearray(count * size)
-        shape = dims if width == 1 else [*dims, width]
-        _fill(init, shape or [1], size, data, 0, relocations)
-        if len(data) != count * size:
-            raise CompileError("an initialiser that does not fit the variable", **place)
+        try:
+            _fill(init, dims if width == 1 else [*dims, width], size, data, 0, relocations)
+        except ValueError:
+            raise CompileError(
+                "an initialiser with more values than the variable has", **place
+            ) from None
     align = max(_alignments(words), default=0) or size * width
     return Variable(
         declaration.name, space, type_, count, bool(dims) or width > 1, align,

@@ -148,7 +148,7 @@ def _environment(folder: str) -> dict[str, str]:
     return keep | {"HOME": folder, "TMPDIR": folder, "TMP": folder, "LC_ALL": "C"}
 
 
-def _run(command: list[str], source: str, file: str) -> tuple[int, str, str]:
+def _run(command: list[str], source: str, file: str, timeout_s: float) -> tuple[int, str, str]:
     """Exit status, output, errors of one run in an empty folder."""
     with tempfile.TemporaryDirectory(prefix="qgpu-") as folder:
         out, err = Path(folder, "out"), Path(folder, "err")
@@ -160,10 +160,10 @@ def _run(command: list[str], source: str, file: str) -> tuple[int, str, str]:
                 cwd=work, env=_environment(str(work)), start_new_session=True,
             )  # fmt: skip
             try:
-                process.communicate(source.encode(), timeout=TIMEOUT_S)
+                process.communicate(source.encode(), timeout=timeout_s)
             except subprocess.TimeoutExpired:
                 _end(process)
-                raise CompileError(f"clang took more than {TIMEOUT_S} s", file=file) from None
+                raise CompileError(f"clang took more than {timeout_s:g} s", file=file) from None
             except BaseException:
                 _end(process)
                 raise
@@ -209,6 +209,7 @@ def cuda_to_ptx(
     opt: str = "-O1",
     clang: Sequence[str] | str | None = None,
     arch: str = "sm_75",
+    timeout_s: float = TIMEOUT_S,
 ) -> str:
     """Compile CUDA C; clang's first error becomes a ``CompileError`` with file and line."""
     if opt not in OPT_LEVELS:
@@ -220,7 +221,7 @@ def cuda_to_ptx(
     name = re.sub(r'(["\\])', r"\\\1", re.sub(r"[\r\n]", " ", file))
     with resources.as_file(resources.files("qgpu.ptx").joinpath("device.h")) as header:
         full = _command(command, header.resolve(), opt, arch)
-        status, ptx, errors = _run(full, f'#line 1 "{name}"\n{kept}\n', file)
+        status, ptx, errors = _run(full, f'#line 1 "{name}"\n{kept}\n', file, timeout_s)
     if status != 0:
         raise _first_error(errors, status, file)
     return ptx

@@ -7,6 +7,7 @@ an instruction means.
 
 from __future__ import annotations
 
+import re
 import struct
 from functools import lru_cache
 from importlib import resources
@@ -109,8 +110,8 @@ class _Records(Transformer[Token, Any]):
 
     # instructions
 
-    def guard(self, _at: Token, *parts: Token) -> tuple[str, bool]:
-        return str(parts[-1]), len(parts) == 2
+    def guard(self, at: Token, *parts: Token) -> tuple[str, bool, int | None]:
+        return str(parts[-1]), len(parts) == 2, at.start_pos
 
     def instruction(self, *parts: Any) -> InstructionNode:
         guard = parts[0] if isinstance(parts[0], tuple) else None
@@ -118,9 +119,12 @@ class _Records(Transformer[Token, Any]):
         opcode, end = parts[0], parts[-1]
         suffixes = [p for p in parts[1:-1] if isinstance(p, Token)]
         operands = [p for p in parts[1:-1] if p is not None and not isinstance(p, Token)]
-        text = " ".join(self.text[opcode.start_pos : end.start_pos].split())
+        start = guard[2] if guard else opcode.start_pos
+        text = " ".join(self.text[start : end.start_pos].split())
         name = str(opcode) + "".join(suffixes)
-        return InstructionNode(tuple(name.split(".")), operands, guard, _line(opcode), text)
+        return InstructionNode(
+            tuple(name.split(".")), operands, guard and guard[:2], _line(opcode), text
+        )
 
     def label(self, name: Token) -> LabelNode:
         return LabelNode(str(name), _line(name))
@@ -251,13 +255,10 @@ def _parser() -> Lark:
 def _syntax_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
     line = error.line if error.line and error.line > 0 else text.count("\n") + 1
     source = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
-    if isinstance(error, UnexpectedCharacters):
-        reason = f"PTX syntax error at {text[error.pos_in_stream or 0]!r}"
-    else:
-        token = str(getattr(error, "token", ""))
-        reason = (
-            f"PTX syntax error at {token!r}" if token else "PTX ends in the middle of a statement"
-        )
+    at = text[error.pos_in_stream or 0 :] if isinstance(error, UnexpectedCharacters) else ""
+    word = re.match(r"[\w.$%]+|.", at) or getattr(error, "token", "")
+    found = word[0] if isinstance(word, re.Match) else str(word)
+    reason = f"PTX syntax error at {found!r}" if found else "PTX ends in the middle of a statement"
     return CompileError(reason, file=file, line=line, instruction=source or None)
 
 
