@@ -38,6 +38,7 @@ from qgpu.host.chat.operands import (
 from qgpu.host.chat.stock import FUNCTIONS, LARGE_PRIME, NAMES, OPERATORS, SPECIAL, Elementwise
 
 TRIAL_DIVISION = 1 << 16  # is_prime counts up to the root; above this the other test is shorter
+SORT_PIECE = 64  # ranking takes tokens by the square of this
 WRAPPED = "wrapped around 32 bits: the exact result does not fit"
 
 
@@ -138,8 +139,8 @@ class Calculator:
     def _pieces(self, size: int, room: int) -> Iterator[slice]:
         if size > room:
             self._note(
-                f"{size} elements in {-(-size // room)} launches of at most {room}: "
-                "the machine's memory holds no more at once"
+                f"{size} elements go in pieces of {room}, {-(-size // room)} of them: "
+                "one launch of the machine holds no more"
             )
         for start in range(0, size, room):
             yield slice(start, min(start + room, size))
@@ -289,14 +290,14 @@ class Calculator:
         n = v.size
         if not n:
             return v
-        if n <= self._room(0, 2):
+        if n <= min(self._room(0, 2), SORT_PIECE):
             result: Value = self._run("order.cu", "sort", n, v, np.zeros(n, np.int32), n)[1]
             return result
         return self._sort_pieces(v)
 
     def _sort_pieces(self, v: Value) -> Value:
         """The rank of every element against every piece, then each to its place."""
-        room = self._room(0, 3)
+        room = min(self._room(0, 3), SORT_PIECE)
         pieces = list(self._pieces(v.size, room))
         ranks = np.zeros(v.size, np.int32)
         for mine in pieces:
@@ -408,7 +409,7 @@ class Calculator:
             launches = np.prod([-(-w // t) for w, t in zip(wanted, tile, strict=True)])
             self._note(
                 f"the product {rows}x{inner} @ {inner}x{columns} in {launches} launches: "
-                "the machine's memory holds no more at once"
+                "one launch of the machine holds no more"
             )
         return tile
 
