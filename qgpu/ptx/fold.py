@@ -104,16 +104,23 @@ class Facts:
                 return a << min(node.b.value, 32)
             case Op.SHR:
                 return a
-            case Op.PRMT if isinstance(node.c, Immediate):
-                return self._prmt_limit(node, node.c.value)
+            case Op.PRMT:
+                return self._prmt_limit(node)
         return MASK32
 
-    def _prmt_limit(self, node: Node, selector: int) -> int:
+    def _prmt_limit(self, node: Node) -> int:
+        """By the selector's nibbles; the low ones may vary, by an index added to a constant."""
+        known, varying = node.c, 0
+        made = self.definition(node.c)
+        if made is not None and made.op is Op.ADD:
+            known, varying = made.b, self.limit(made.a)
+        if not isinstance(known, Immediate) or (known.value & 0xF) + varying > 0xF:
+            return MASK32
         top = 0
         for n in range(4):
-            nibble = selector >> (4 * n) & 0xF
+            nibble = known.value >> (4 * n) & 0xF
             source = node.b if nibble & 4 else node.a
-            if nibble & 8 or source != ZERO:
+            if (n == 0 and varying) or nibble & 8 or source != ZERO:
                 top = n + 1
         return (1 << (8 * top)) - 1
 

@@ -37,7 +37,7 @@ def find_values(graph: Graph, n_threads: int) -> Facts:
         for node in block.nodes:
             for reg in node.sources():
                 home = where.get(reg)
-                if home is block and reg not in seen or home and home not in above[block]:
+                if (home is block and reg not in seen) or (home and home not in above[block]):
                     bad.add(reg)
             if node.dst is not None:
                 seen.add(node.dst)
@@ -53,6 +53,10 @@ def find_values(graph: Graph, n_threads: int) -> Facts:
 
 def is_value(value: Value | None, facts: Facts) -> bool:
     return not isinstance(value, Virtual) or value in facts.single
+
+
+def is_copy(node: Node, source: Value | None) -> bool:
+    return node.op is Op.MOV and node.guard is None and node.a == source
 
 
 # --- propagation ----------------------------------------------------------------------------------
@@ -203,9 +207,9 @@ def _reassociate(
 ) -> None:
     """Gather constants: (x op c) op d, and c in (x + c) << n and in addresses, to the outside."""
     inner = facts.definition(node.a)
-    if inner is None or not is_value(inner.a, facts) or inner.op is not Op.ADD and (
+    if inner is None or not is_value(inner.a, facts) or (inner.op is not Op.ADD and (
         inner.op is not node.op
-    ):
+    )):
         return
     inner_constant, constant = inner.b, node.b
     if node.op in (Op.LD, Op.ST) and inner.op is Op.ADD:
@@ -333,7 +337,7 @@ def remove_dead(graph: Graph) -> bool:
     for block in graph.blocks:
         kept = [
             n for n in block.nodes
-            if (n.op is Op.ST or n.dst in needed) and not (n.op is Op.MOV and n.a == n.dst)
+            if n.op is Op.ST or (n.dst in needed and not is_copy(n, n.dst))
         ]  # fmt: skip
         changed |= len(kept) != len(block.nodes)
         block.nodes = kept
