@@ -19,6 +19,7 @@ from tests.corpus import (
     memory,
     sync,
     text,
+    traps,
     warp,
 )
 
@@ -33,6 +34,7 @@ FAMILIES = (
     memory,
     sync,
     text,
+    traps,
     warp,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)
