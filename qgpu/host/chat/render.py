@@ -45,7 +45,7 @@ class Renderer:
                 self._show_call(call)
             case Launched(record):
                 self.line(describe_launch(record), _launch_style(record))
-            case Answered(outcome):
+            case Answered(outcome, _):
                 self._show_outcome(outcome)
             case Turn():
                 self._show_turn(event)

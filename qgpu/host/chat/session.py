@@ -51,9 +51,10 @@ class Launched:
 
 @dataclass(frozen=True)
 class Answered:
-    """The tool has answered."""
+    """The tool has answered a call."""
 
     outcome: Outcome
+    call: ToolCall
 
 
 @dataclass
@@ -175,7 +176,7 @@ class Session:
             for call in calls:
                 yield Called(call)
                 outcome = yield from self._use(mode.run, call, turn)
-                yield Answered(outcome)
+                yield Answered(outcome, call)
                 asked += [
                     call_message(call.name, call.arguments, text.strip()),
                     result_message(call.name, outcome.content),
