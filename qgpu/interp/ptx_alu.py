@@ -387,6 +387,8 @@ BIT_MOVES = ("selp",)
 def rule_of(opcode: tuple[str, ...]) -> Rule:
     """The rule of an arithmetic, logic, shift, compare or conversion instruction."""
     root, mods, type_ = opcode[0], list(opcode[1:-1]), opcode[-1]
+    if root == "prmt":  # the one whose mode follows its type
+        mods, type_ = list(opcode[2:]), opcode[1]
     make = RULES.get(root)
     floats = any(part in FLOATS for part in opcode[1:])
     if make is None or type_ not in BITS or (floats and root not in BIT_MOVES):

@@ -35,7 +35,7 @@ def coalesce(graph: Graph, n_threads: int) -> None:
 def _join(block: Block, copy: Node, source: Virtual, variable: Virtual) -> None:
     nodes = block.nodes
     made = next((n for n in nodes if n.dst == source), None)
-    if made is None or made.op is Op.MOV and made.guard is None:
+    if made is None or (made.op is Op.MOV and made.guard is None):
         return
     start, end = nodes.index(made), nodes.index(copy)
     if start > end:

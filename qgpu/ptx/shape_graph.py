@@ -20,7 +20,7 @@ def thread_jumps(graph: Graph) -> bool:
             if middle is None or middle.nodes or middle.condition is not None:
                 continue
             further = middle.target
-            if further.block is middle or edge.barrier and further.barrier:
+            if further.block is middle or (edge.barrier and further.barrier):
                 continue
             if block.serial and further.block and block in reachable(further.block):
                 continue  # the lanes have to meet behind a serial block before they go round
