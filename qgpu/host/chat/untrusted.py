@@ -17,10 +17,15 @@ import numpy as np
 import numpy.typing as npt
 
 import qgpu
-from qgpu.errors import UsageError
+from qgpu.errors import CompileError, UsageError
 from qgpu.host.chat.device import Device
+from qgpu.host.launch import make_job, prepare
+from qgpu.ptx.clang import cuda_to_ptx
+from qgpu.ptx.parse import parse_ptx
 
+FILE = "kernel.cu"
 MAX_ARRAY = 4096
+MAX_PTX = 200_000
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
 
@@ -129,9 +134,21 @@ def parse_argument(text: str) -> int | npt.NDArray[Any]:
         ) from None
 
 
+def compile_untrusted(source: str) -> qgpu.Program:
+    """Compile, and refuse PTX far beyond what the machine holds before it is even parsed."""
+    ptx = cuda_to_ptx(source, file=FILE)
+    if len(ptx) > MAX_PTX:
+        raise CompileError(
+            f"the kernel compiles to {len(ptx)} bytes of PTX; the machine holds far less than "
+            f"{MAX_PTX}: make it smaller",
+            file=FILE,
+        )
+    return qgpu.Program(source, "cuda", FILE, ptx, parse_ptx(ptx, FILE))
+
+
 def run_kernel(device: Device, call: KernelCall) -> KernelRun:
     """Compile, examine and launch; every refusal is a qgpu.Error that the model can read."""
-    program = qgpu.compile(call.source, file="kernel.cu")
+    program = compile_untrusted(call.source)
     kernel = program.kernel(call.kernel)
     run = KernelRun(ptx_bytes=len(kernel.ptx.encode()))
     run.findings = examine(device, kernel, call)
@@ -142,7 +159,6 @@ def run_kernel(device: Device, call: KernelCall) -> KernelRun:
 
 def examine(device: Device, kernel: qgpu.Kernel, call: KernelCall) -> list[str]:
     """The sanitizer's findings, one line each."""
-    from qgpu.host.launch import make_job, prepare
     from qgpu.interp.sanitize import sanitize
 
     bound, shape, lowered = prepare(
