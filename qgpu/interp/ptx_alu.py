@@ -45,7 +45,7 @@ def saturate(value: int, type_: str) -> int:
 
 
 def _divide(a: int, b: int, bits: int) -> int:
-    """Towards zero. By zero the result is all ones, as NVIDIA GPUs give (PTX leaves it open)."""
+    """Towards zero. PTX leaves division by zero open; an H200 gives all ones, so do we."""
     if b == 0:
         return (1 << bits) - 1
     quotient = abs(a) // abs(b)
@@ -53,7 +53,7 @@ def _divide(a: int, b: int, bits: int) -> int:
 
 
 def _remainder(a: int, b: int, bits: int) -> int:
-    return a if b == 0 else a - b * _divide(a, b, bits)
+    return (1 << bits) - 1 if b == 0 else a - b * _divide(a, b, bits)
 
 
 def _wide(type_: str) -> str:

@@ -2,7 +2,9 @@
 
 Each row: opcode, the widths of its sources, the width of its result, and a function over bit
 patterns that gives a bit pattern. Where the ISA gives pseudo code the function follows it bit by
-bit. Fixed-width arithmetic is NumPy's.
+bit. Fixed-width arithmetic is NumPy's. All rows were run on an NVIDIA H200 (2026-12-01) over the
+edge values of ``test_ptx_alu``: it gives the same, but for 64-bit bfe and bfi with a position or
+length above 255 (PTX allows 0 to 255) and fns with the offset -2**31.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def _arithmetic(kind: str, bits: int) -> None:
     quotient = _typed(kind, bits, _c_divide)
     remainder = _typed(kind, bits, lambda a, b: a - b * _c_divide(a, b))
     _add(f"div.{t}", two, bits, lambda a, b: quotient(a, b) if b else -1)
-    _add(f"rem.{t}", two, bits, lambda a, b: remainder(a, b) if b else a)
+    _add(f"rem.{t}", two, bits, lambda a, b: remainder(a, b) if b else -1)
     shift = _typed(kind, bits, lambda a, b: a)
     _add(f"shr.{t}", (bits, 32), bits,
          lambda a, b: (shift(a, 0) if kind == "s" else a) // 2 ** min(b, bits), (1,))  # fmt: skip
