@@ -52,9 +52,15 @@ def check_dense(model, executor: Executor, program: Program, want: list, decode:
             return "dense prefill: token differs"
         for index, layer in enumerate(executor.layers):
             if layer.n_heads:
-                state = out.past_key_values.get_recurrent_state(index, state_idx=0)[0]
-                if not np.array_equal(state[: layer.n_heads].float().cpu().numpy(), layer.table):
-                    return f"dense prefill: state of layer {index} differs"
+                state = out.past_key_values.layers[index].recurrent_states[0][0]
+                got = state[: layer.n_heads].float().cpu().numpy()
+                if not np.array_equal(got, layer.table):
+                    head, row, dim = (int(i[0]) for i in np.nonzero(got != layer.table))
+                    name = executor.plan.layers[index].heads[head].name
+                    return (
+                        f"dense prefill: state of {name}, row {row}, dim {dim}: "
+                        f"{got[head, row, dim]}, not {layer.table[head, row, dim]}"
+                    )
         if decode:
             out = model(fed[:, :n], use_cache=True)
             for place in range(n, len(ids)):

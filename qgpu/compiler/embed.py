@@ -43,7 +43,7 @@ def field_sizes(spec: MachineSpec) -> dict[str, int]:
     lanes = spec.n_lanes
     return {
         "is.exec": 1, "is.value": 1, "is.header": 1, "is.mem": 1, "is.rom": 1, "is.go": 1,
-        "is.barrier": 1,
+        "is.barrier": 1, "is.warp": 1,
         "slot": spec.n_stages,  # one-hot, value tokens
         "later": spec.n_stages,  # slots whose turn is still to come
         "piece": N_PIECES,  # pieces that a value token sets
@@ -150,7 +150,7 @@ def token_fields(spec: MachineSpec, token: Token) -> dict[str, list[int]]:
                 "record": one_hot(record, n_records(spec)),
             }
         case Warp(_, mask):
-            fields |= {"start": bits_of(mask, n), "moves": [1] * n}
+            fields |= {"is.warp": [1], "start": bits_of(mask, n), "moves": [1] * n}
         case Go():
             fields |= {"is.go": [1]}
         case Barrier():

@@ -117,10 +117,11 @@ def survey(m: Machine, layer: Layer, states: list[LaneState]) -> Warps:
     go = e["is.go"][0]
     for lane, state in enumerate(states):
         lives = state.alive[0] + e["start"][lane]
+        # Not read on Warp: Go writes the pin's row, and bits without a pin would read huge.
         value = [hot + lives - 1 for hot in e["warp.hot"]]
         layer.heads.append(
             Head(f"alive.lane{lane}", _warp_rows(m, go), _all_rows(m), bits_to(value),
-                 e["moves"][lane] + go, ONE, bits_to(warps.alive[lane]), pin=go)
+                 e["moves"][lane] + go, 1 - e["is.warp"][0], bits_to(warps.alive[lane]), pin=go)
         )  # fmt: skip
         layer.heads.append(
             wait_head(m, f"wait.lane{lane}", lane, state, _all_rows(m), list(warps.wait[lane]))
