@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import TextIO
 
 from rich.console import Console
@@ -55,6 +56,13 @@ class Renderer:
         self._fresh_line()
         if not self._json:
             self.console.print(printable(text), style=style)
+
+    def error(self, text: str) -> None:
+        """An error outside a turn; under --json standard output holds only turns."""
+        if self._json:
+            print(printable(text), file=sys.stderr)
+        else:
+            self.line(text, "red")
 
     def _stream(self, text: str, style: str) -> None:
         thinking = bool(style)

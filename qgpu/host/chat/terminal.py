@@ -55,9 +55,10 @@ class Terminal:
 
     def __init__(self, session: Session, renderer: Renderer) -> None:
         self.session, self.renderer = session, renderer
+        self.failed = False  # a turn or a command ended in an error
 
-    def ask(self, question: str) -> Turn | None:
-        """One turn; None if it was broken off altogether."""
+    def ask(self, question: str) -> None:
+        """One turn, shown as it happens."""
         turn: Turn | None = None
         try:
             with interruptible() as stop:
@@ -67,7 +68,7 @@ class Terminal:
                         turn = event
         except KeyboardInterrupt:
             self.renderer.line("(broken off)", "yellow")
-        return turn
+        self.failed |= turn is None or turn.error is not None
 
     def handle(self, line: str) -> bool:
         """A line of input, a question or a command; false when it ends the chat."""
@@ -82,7 +83,8 @@ class Terminal:
             else:
                 self.ask(line)
         except Error as error:
-            self.renderer.line(f"error: {error}", "red")
+            self.failed = True
+            self.renderer.error(f"error: {error}")
         return True
 
     def interactive(self) -> None:
@@ -101,15 +103,10 @@ class Terminal:
 
     def script(self, lines: TextIO) -> int:
         """Each line of ``lines`` a question or a command; the exit code."""
-        failed = False
         for line in lines:
-            if not line.strip():
-                continue
-            before = len(self.session.turns)
             if not self.handle(line):
                 break
-            failed |= any(turn.error for turn in self.session.turns[before:])
-        return int(failed)
+        return int(self.failed)
 
 
 def _prompt_session() -> PromptSession[str]:
@@ -155,8 +152,8 @@ def run(session: Session, *, once: str | None, as_json: bool) -> int:
     """The whole program: one question, standard input, or the prompt. Returns the exit code."""
     terminal = Terminal(session, Renderer(sys.stdout, as_json=as_json))
     if once is not None:
-        turn = terminal.ask(once)
-        return 0 if turn is not None and turn.error is None else 1
+        terminal.ask(once)
+        return int(terminal.failed)
     if not sys.stdin.isatty():
         return terminal.script(sys.stdin)
     terminal.interactive()
