@@ -89,10 +89,11 @@ def _click_line(problem: click.ClickException) -> str:
 
 
 @click.command(
+    "qgpu",
     cls=Cli,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog="Example:  qgpu run examples/01_dot.cu --interp --check",
 )
-@click.version_option(package_name="qgpu")
+@click.version_option(package_name="qgpu", prog_name="qgpu")
 def main() -> None:
     """A SIMT GPU compiled into the weights of Qwen3.5: CUDA runs in its own forward passes."""

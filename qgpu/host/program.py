@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 from qgpu.errors import UsageError
 from qgpu.host.names import plain_name
+from qgpu.isa import MachineBlock
 from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import REFERENCE, MachineSpec
 from qgpu.ptxir import Function, Module, Variable
@@ -51,9 +52,9 @@ class Kernel:
         return self.lower(LaunchShape(params=(0,) * len(self.params)))
 
     @property
-    def blocks(self) -> list[str]:
-        """Listings of the machine blocks for a launch of one thread."""
-        return [block.listing(index) for index, block in enumerate(self._plain.blocks)]
+    def blocks(self) -> list[MachineBlock]:
+        """The machine blocks for a launch of one thread."""
+        return self._plain.blocks
 
     @property
     def registers(self) -> int:

@@ -1,0 +1,249 @@
+"""The command line: shapes of output, exit codes, and one clear line for everything that fails."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from qgpu.cli import COMMANDS, main
+from qgpu.cli.options import parse_arg
+from qgpu.errors import UsageError
+
+DOT = """
+__global__ void dot(const int *a, const int *b, int *out) {
+    int i = threadIdx.x;
+    atomicAdd(out, a[i] * b[i]);
+}
+"""
+ARGS = ["--block", "3", "--arg", "[1,2,3]", "--arg", "[4,5,6]", "--arg", "zeros:1"]
+EXAMPLES = sorted((Path(__file__).parent.parent / "examples").glob("*.cu"))
+
+
+def call(*argv: Any) -> Result:
+    return CliRunner().invoke(main, [str(arg) for arg in argv])
+
+
+@pytest.fixture
+def dot(tmp_path: Path) -> Path:
+    path = tmp_path / "dot.cu"
+    path.write_text(DOT)
+    return path
+
+
+def source(tmp_path: Path, text: str, name: str = "k.cu") -> Path:
+    path = tmp_path / name
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_explains_itself_with_an_example(name: str) -> None:
+    result = call(name, "--help")
+    assert result.exit_code == 0
+    assert "Usage:" in result.stdout
+    assert f"qgpu {name}" in result.stdout
+
+
+def test_the_group_names_every_command() -> None:
+    result = call("--help")
+    assert result.exit_code == 0
+    assert all(name in result.stdout for name in COMMANDS)
+    assert call().exit_code == 2
+    assert "qgpu" in call("--version").stdout
+
+
+def test_run_prints_one_json_object(dot: Path) -> None:
+    result = call("run", dot, *ARGS, "--interp", "--check", "--json")
+    assert result.exit_code == 0
+    assert result.stderr == ""
+    got = json.loads(result.stdout)
+    assert list(got) == [
+        "kernel", "backend", "args", "tokens", "exec_tokens", "seconds", "check", "error",
+    ]  # fmt: skip
+    assert got["kernel"] == "dot"
+    assert got["backend"] == "interp"
+    assert got["args"] == [[1, 2, 3], [4, 5, 6], [32]]
+    assert got["check"] == "ok"
+    assert got["error"] is None
+    assert 0 < got["exec_tokens"] < got["tokens"] <= 24
+
+
+def test_run_shows_arrays_sizes_and_trace(dot: Path) -> None:
+    result = call("run", dot, *ARGS, "--interp", "--check")
+    assert result.exit_code == 0
+    assert "dot: CUDA 5 lines, PTX " in result.stdout
+    assert "arg 2: [32]" in result.stdout
+    assert "Exec(block=0, warp=0, mask=7)" in result.stdout
+    assert result.stdout.endswith("check: ok\n")
+    assert "\x1b" not in result.stdout
+
+
+def test_scalars_are_null_and_typed_arrays_keep_their_type(tmp_path: Path) -> None:
+    text = "__global__ void k(unsigned char *a, int n) { a[threadIdx.x] += n; }"
+    path = source(tmp_path, text)
+    result = call("run", path, "--block", 3, "--arg", "[250,0x10,1]:uint8", "--arg", -2,
+                  "--interp", "--json")  # fmt: skip
+    assert json.loads(result.stdout)["args"] == [[248, 14, 255], None]
+
+
+def test_an_array_from_a_file(dot: Path, tmp_path: Path) -> None:
+    np.save(tmp_path / "a.npy", np.array([7, 8, 9], np.int32))
+    argv = [f"@{tmp_path}/a.npy" if arg == "[1,2,3]" else arg for arg in ARGS]
+    result = call("run", dot, *argv, "--interp", "--json")
+    assert json.loads(result.stdout)["args"][2] == [122]
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda p: p.stem)
+def test_an_example_runs_as_its_header_says(path: Path) -> None:
+    result = call("run", path, "--interp", "--check", "--json")
+    assert result.exit_code == 0, result.stderr
+    args = json.loads(result.stdout)["args"]
+    for line in path.read_text().splitlines():
+        if line.startswith("// expect "):
+            index, values = line.removeprefix("// expect ").split(": ")
+            assert args[int(index)] == json.loads(values)
+
+
+def test_options_override_the_header() -> None:
+    result = call("run", EXAMPLES[0], "--arg", "[1,1,1]", "--arg", "[1,2,3]", "--arg", "[100]",
+                  "--block", 2, "--interp", "--json")  # fmt: skip
+    assert json.loads(result.stdout)["args"][2] == [103]
+
+
+def test_compile_shows_every_stage(dot: Path, tmp_path: Path) -> None:
+    ptx = call("compile", dot).stdout
+    assert ".visible .entry" in ptx
+    again = call("run", source(tmp_path, ptx, "dot.ptx"), *ARGS, "--interp", "--json")
+    assert json.loads(again.stdout)["args"][2] == [32]
+    blocks = call("compile", dot, "--emit", "blocks", "--block", 3).stdout
+    assert blocks.startswith("B0:\n")
+    names = call("compile", dot, "--emit", "tokens", *ARGS).stdout.split()
+    assert names[-1] == "<|gpu_go|>"
+    assert names[0] == "<|gpu_rom_b0_r0|>"
+
+
+NO_CHECKPOINT = '{"model_type": "llama"}'
+FAILURES: list[tuple[str, int, list[str], str]] = [
+    # what is wrong, exit code, options, the line
+    ("__global__ void k(int *a) {\n  a[0] = ;\n}", 3, ["--arg", "zeros:1"], "k.cu:2: "),
+    ("__global__ void k(float *a) { a[0] *= 1.5f; }", 3, ["--arg", "zeros:1"], "k.ptx:"),
+    ("__global__ void k(int *a, float x) { }", 3, ["--arg", "zeros:1", "--arg", "1"],
+     "floating point"),
+    (DOT, 2, ["--kernel", "dott", *ARGS], "has no kernel dott; it has dot"),
+    (DOT, 2, ["--arg", "[1]"], "kernel dot takes 3 arguments, 1 given"),
+    (DOT, 2, ["--arg", "[1,,2]"], "--arg [1,,2]: write [1,2,3], zeros:N"),
+    (DOT, 2, ["--arg", "[1]:float32"], "the type is one of int8"),
+    (DOT, 2, ["--arg", "@none.npy"], "cannot read an array from none.npy"),
+    (DOT, 2, ["--block", "x"], "'x' is not X[,Y[,Z]]"),
+    (DOT, 2, ["--block", "0", *ARGS[2:]], "every size must be at least 1"),
+    (DOT, 2, ["--frob"], "No such option"),
+    (DOT, 3, ["--block", "33", *ARGS[2:]], "needs 33 threads in a CUDA block, the machine has 32"),
+    (DOT, 3, ["--arg", "zeros:600", *ARGS[4:]], "the machine has 512"),
+    ("__global__ void k(volatile int *a) { while (1) a[0]++; }", 1,
+     ["--arg", "zeros:1", "--max-tokens", "500"], "did not end within 500 tokens"),
+    (DOT, 2, ["--model", "x", *ARGS], "exclude each other"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "code", "options", "line"), FAILURES)
+def test_a_failure_is_one_line_and_an_exit_code(
+    tmp_path: Path, text: str, code: int, options: list[str], line: str
+) -> None:
+    path = source(tmp_path, text)
+    plain = call("run", path, "--interp", *options)
+    assert plain.exit_code == code
+    assert plain.stdout == ""
+    assert plain.stderr.count("\n") == 1
+    assert line in plain.stderr
+    assert "Traceback" not in plain.stderr
+    as_json = call("run", path, "--interp", "--json", *options)
+    assert as_json.exit_code == code
+    assert f"error: {json.loads(as_json.stdout)['error']}\n" == as_json.stderr
+
+
+def test_a_missing_or_foreign_model_folder(dot: Path, tmp_path: Path) -> None:
+    missing = call("run", dot, *ARGS, "--model", tmp_path / "none")
+    assert missing.exit_code == 1
+    assert missing.stderr == f"error: there is no model folder {tmp_path}/none\n"
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "config.json").write_text(NO_CHECKPOINT)
+    foreign = call("run", dot, *ARGS, "--model", tmp_path / "foreign", "--json")
+    assert foreign.exit_code == 1
+    assert "holds a llama model" in json.loads(foreign.stdout)["error"]
+    assert call("verify", "--model", tmp_path / "foreign").exit_code == 1
+
+
+def test_no_model_says_how_to_get_one(dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QGPU_MODEL", "/nowhere")
+    result = call("run", dot, *ARGS)
+    assert result.exit_code == 2
+    assert "make one with `qgpu build`" in result.stderr
+
+
+def test_no_clang(dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from qgpu.ptx import clang
+
+    monkeypatch.setattr(clang, "_system_clangs", list)
+    monkeypatch.setattr(clang, "_zig_clang", list)
+    clang._find_clang.cache_clear()
+    try:
+        result = call("run", dot, *ARGS, "--interp")
+    finally:
+        clang._find_clang.cache_clear()
+    assert result.exit_code != 0
+    assert "clang" in result.stderr
+    assert result.stderr.count("\n") == 1
+
+
+def test_a_base_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    missing = call("build", "--base", "./nowhere", "--out", tmp_path / "m")
+    assert missing.exit_code == 1
+    assert missing.stderr == "error: there is no model folder ./nowhere\n"
+
+
+def test_an_unexpected_fault_is_one_line_too(
+    dot: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import qgpu.cli.run as module
+
+    def fail(*args: Any, **options: Any) -> None:
+        raise ZeroDivisionError("a\nb")
+
+    monkeypatch.setattr(module, "launch", fail)
+    result = call("run", dot, *ARGS, "--interp")
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "error: unexpected ZeroDivisionError: a b (QGPU_DEBUG=1 shows where)\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("5", 5), ("-0x10", -16), ("0xffffffff", 0xFFFFFFFF), ("007", 7),
+        ("[1, -2,0x3]", [1, -2, 3]), ("[0xffffffff]", [-1]), ("[]", []), ("zeros:3", [0, 0, 0]),
+        ("zeros:2:uint8", [0, 0]), ("[255]:int8", [-1]),
+    ],
+)  # fmt: skip
+def test_arg_specs(text: str, value: Any) -> None:
+    got = parse_arg(text)
+    assert (got if isinstance(got, int) else got.tolist()) == value
+
+
+@pytest.mark.parametrize("text", ["", "x", "1.5", "[1", "zeros:", "zeros:-1", "[4294967296]", "@"])
+def test_bad_arg_specs(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_arg(text)
+
+
+def test_doctor_reports_what_it_found() -> None:
+    result = call("doctor", "--json")
+    found = {row["what"]: row for row in json.loads(result.stdout)}
+    assert found["torch"]["ok"] is True
+    assert found["clang"]["ok"] is True
