@@ -18,7 +18,7 @@ from qgpu.ptx.inline import inline
 from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import Block, Condition, Edge, Graph, Value, Virtual
 from qgpu.ptx.optimise import find_values, optimise
-from qgpu.ptx.pack import pack
+from qgpu.ptx.pack import Limits, pack
 from qgpu.ptx.regalloc import (
     Group,
     Spiller,
@@ -75,7 +75,7 @@ def _sources(group: Group) -> list[tuple[str, int] | None]:
 # --- groups and registers -------------------------------------------------------------------------
 
 
-def make_groups(graph: Graph, n_threads: int, n_stages: int) -> list[Group]:
+def make_groups(graph: Graph, n_threads: int, limits: Limits) -> list[Group]:
     """Every machine block in the order of its number. The machine blocks of a serial block stand
     in reverse, its first one last: the lane that is inside then always goes before those that
     wait to enter, so it runs through alone."""
@@ -83,7 +83,7 @@ def make_groups(graph: Graph, n_threads: int, n_stages: int) -> list[Group]:
     _, live_out = liveness(graph)
     chains: dict[Block, list[Group]] = {}
     for block in graph.blocks:
-        packed = pack(block, live_out[block], facts, n_stages)
+        packed = pack(block, live_out[block], facts, limits)
         chain = [Group(nodes, block, False) for nodes in packed]
         chain[-1].is_last = True
         for group, following in zip(chain, chain[1:], strict=False):
@@ -103,10 +103,11 @@ def make_groups(graph: Graph, n_threads: int, n_stages: int) -> list[Group]:
 def allocate(
     graph: Graph, spec: MachineSpec, shape: LaunchShape, memory: Memory
 ) -> tuple[list[Group], Colours]:
-    """Pack and colour; while registers do not suffice, spill one and pack again."""
+    """Pack and colour; while registers do not suffice, spill some and pack again."""
     unspillable: set[Virtual] = set()
-    for _ in range(MAX_SPILL_ROUNDS):
-        groups = make_groups(graph, shape.n_threads, spec.n_stages)
+    for spill_round in range(MAX_SPILL_ROUNDS):
+        limits = Limits(spec.n_stages, spec.n_registers - 1, in_order=spill_round > 0)
+        groups = make_groups(graph, shape.n_threads, limits)
         conflicts = interference(groups)
         weights = _weights(graph, shape.n_threads)
         weights |= dict.fromkeys(unspillable, 1e9)
@@ -115,6 +116,8 @@ def allocate(
         )
         if not failed:
             return groups, colours
+        if not limits.in_order:
+            continue  # the nodes' own order may already do
         victims = [reg for reg in failed if reg not in unspillable]
         if not victims:
             victims = sorted(

@@ -20,6 +20,17 @@ MAX_BEAM = 24
 WORK = 1600  # beam width times nodes, for long blocks
 MAX_READY = 10
 UNKNOWN_COST = 4.0
+OVERFLOW_COST = 8.0  # of a value too many: about what a spill costs
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What the machine block and the register file hold. ``in_order``: keep the nodes' order,
+    which needs the fewest registers."""
+
+    n_stages: int
+    n_registers: int
+    in_order: bool = False
 
 
 def may_alias(x: Node, y: Node) -> bool:
@@ -48,6 +59,7 @@ class Dependences:
     strictly_before: list[int] = field(default_factory=list)
     users: list[int] = field(default_factory=list)
     condition_node: int = -1
+    readers: dict[Virtual, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         made: dict[Virtual, int] = {}
@@ -60,6 +72,8 @@ class Dependences:
                 self.users[d] |= 1 << n
             for reg in node.sources():
                 readers[reg] = readers.get(reg, 0) | 1 << n
+                if reg not in made:
+                    self.readers[reg] = self.readers.get(reg, 0) | 1 << n
             if node.dst is not None:
                 mask |= readers.get(node.dst, 0) & ~(1 << n)
                 assert node.dst not in made, "a block defines a register once"
@@ -101,8 +115,8 @@ class State:
 class Packer:
     """The search for one basic block."""
 
-    def __init__(self, deps: Dependences, facts: Facts, n_stages: int) -> None:
-        self.deps, self.n_stages = deps, n_stages
+    def __init__(self, deps: Dependences, facts: Facts, limits: Limits) -> None:
+        self.deps, self.n_stages, self.limits = deps, limits.n_stages, limits
         self.n = len(deps.nodes)
         self.costs = [write_cost(node, facts) for node in deps.nodes]
         defined = {node.dst for node in deps.nodes}
@@ -115,6 +129,10 @@ class Packer:
             for node in deps.nodes
         ]  # fmt: skip
         self.live = [node.dst in deps.live_out for node in deps.nodes]
+        passing = deps.live_out - defined
+        self.n_passing = len(passing)
+        self.readers = [mask for reg, mask in deps.readers.items() if reg not in passing]
+        self.may_overflow = self.n_passing + len(self.readers) + self.n > limits.n_registers
 
     def clones(self, node: int, state: State, mask: int) -> list[int] | None:
         """The nodes to compute again so that ``node``'s value is in the open block, in order."""
@@ -144,7 +162,17 @@ class Packer:
                 if not self.is_cheap[n] or n == self.deps.condition_node:
                     written |= 1 << n
                     cost += self.costs[n]
+        if self.may_overflow:
+            cost += OVERFLOW_COST * max(0, self.pressure(state.done, written) - self.limits.n_registers)
         return State(state.done, (), written, cost, (*state.groups, state.open))
+
+    def pressure(self, done: int, written: int) -> int:
+        """How many registers are live once the nodes ``done`` are."""
+        live = self.n_passing + sum(1 for mask in self.readers if mask & ~done)
+        for n in range(self.n):
+            if written >> n & 1 and (self.live[n] or self.deps.users[n] & ~done):
+                live += 1
+        return live
 
     def additions(self, state: State, node: int) -> Iterator[State]:
         """The open block with the node in it, its missing operands cloned or written back."""
@@ -187,9 +215,11 @@ class Packer:
             if not state.done >> n & 1
             and not (self.deps.before[n] | self.deps.strictly_before[n]) & ~state.done
         ]  # fmt: skip
+        if self.limits.in_order:
+            return found[:1]
         if len(found) > MAX_READY:
-            mask = state.open_mask
-            found.sort(key=lambda n: (not any(mask >> d & 1 for d in self.deps.data[n]), n))
+            near = state.open_mask | state.written
+            found.sort(key=lambda n: (not any(near >> d & 1 for d in self.deps.data[n]), n))
         return found[:MAX_READY]
 
     def rank(self, state: State) -> float:
@@ -248,11 +278,11 @@ def is_uniform(node: Node, facts: Facts, depth: int = 6) -> bool:
     return True
 
 
-def pack(block: Block, live_out: set[Virtual], facts: Facts, n_stages: int) -> list[list[Node]]:
+def pack(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> list[list[Node]]:
     """The block's nodes in groups, one a machine block; at least one group."""
     condition = block.condition.reg if block.condition is not None else None
     deps = Dependences(block.nodes, live_out, condition)
     if not block.nodes:
         return [[]]
-    groups = Packer(deps, facts, n_stages).search()
+    groups = Packer(deps, facts, limits).search()
     return [[block.nodes[n] for n in group] for group in groups]

@@ -145,16 +145,15 @@ class Spiller:
 
     def _rewrite(self, block: Block) -> None:
         out: list[Node] = []
-        current: Virtual | None = None
         for node in block.nodes:
             if self.reg in node.sources():
-                node.replace(self.reg, current or self._load(out))
+                node.replace(self.reg, self._load(out))
             out.append(node)
             if node.dst == self.reg:
-                current = node.dst = self._fresh()
+                node.dst = self._fresh()
                 place = self._place(out)
-                out.append(Node(Op.ST, place or imm(0), imm(self.address), current,
+                out.append(Node(Op.ST, place or imm(0), imm(self.address), node.dst,
                                 origin=node.origin, spill=self.address))  # fmt: skip
         if block.condition is not None and block.condition.reg == self.reg:
-            block.condition = Condition(current or self._load(out), block.condition.negate)
+            block.condition = Condition(self._load(out), block.condition.negate)
         block.nodes = out
