@@ -153,3 +153,53 @@ __global__ void k({", ".join(params)}, {out.c} *out) {{
     args = [t.array(values) for t, values in inputs]
     return case(name, source, [*args, zeros(n, out)], {len(args): results},
                 grid=n // block, block=block)  # fmt: skip
+
+
+PTX_HEAD = ".version 7.8\n.target sm_75\n.address_size 64\n"
+
+
+def ptx_elementwise(
+    name: str,
+    inputs: Sequence[tuple[CType, Sequence[int]]],
+    out: CType,
+    code: str,
+    model: Callable[..., int],
+    *,
+    registers: str = "",
+) -> Case:
+    """PTX text: ``code`` computes %d from %x, %y, %z, one thread an element.
+
+    Operands of 8 bits come in 16-bit registers, extended by their sign. Free for ``code``:
+    predicates %p0-3, %h0-3 (16 bits), %r4-9 (32 bits), %rd5-9 (64 bits); %r0 is the thread.
+    """
+    n = len(inputs[0][1])
+    names = "xyz"[: len(inputs)]
+    lines = []
+    for place, (v, (ctype, _)) in enumerate(zip(names, inputs, strict=True)):
+        size = ctype.bits // 8
+        lines += [
+            f"ld.param.u64 %rd0, [p{place}];",
+            f"mad.wide.u32 %rd0, %r0, {size}, %rd0;",
+            f"ld.global.{ctype.short} %{v}, [%rd0];",
+        ]
+    declared = [f".reg .b{max(t.bits, 16)} %{v};" for v, (t, _) in zip(names, inputs, strict=True)]
+    params = ", ".join(f".param .u64 p{place}" for place in range(len(inputs) + 1))
+    store = f"st.global.b{out.bits} [%rd1], %d;"
+    source = f"""{PTX_HEAD}
+.visible .entry k({params})
+{{
+.reg .pred %p<4>; .reg .b16 %h<4>; .reg .b32 %r<10>; .reg .b64 %rd<10>;
+{" ".join(declared)} .reg .b{max(out.bits, 16)} %d;
+{registers}
+mov.u32 %r0, %tid.x;
+{chr(10).join(lines)}
+ld.param.u64 %rd1, [p{len(inputs)}];
+mad.wide.u32 %rd1, %r0, {out.bits // 8}, %rd1;
+{code}
+{store}
+ret;
+}}"""
+    results = [out.wrap(int(model(*row))) for row in zip(*(v for _, v in inputs), strict=True)]
+    args = [t.array(values) for t, values in inputs]
+    return case(name, source, [*args, zeros(n, out)], {len(args): results}, block=n,
+                kind="ptx")  # fmt: skip
