@@ -3,8 +3,8 @@
 Unsigned 32 bits: the divisor's four leading bits index a table of eight under-estimates of its
 reciprocal. Each turn takes ``max(1, high word of rest * estimate)`` divisors off the rest, so a
 turn settles about three bits of the quotient and a quotient of zero costs no turn. The estimate
-never exceeds the true reciprocal, so the rest never goes below zero. Division by zero gives a
-quotient of all ones and leaves the dividend as remainder.
+never exceeds the true reciprocal, so the rest never goes below zero. Division by zero, which PTX
+leaves open, gives a quotient and a remainder of all ones, as on NVIDIA hardware.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ def divide(s: Selector, a: Value, b: Value, is_signed: bool, want: str) -> Value
         return _fold(a.value, b.value, is_signed, want)
     if is_signed and max(s.facts.limit(a), s.facts.limit(b)) < 1 << 31:
         is_signed = False
-    if not is_signed:
+    if is_signed:
+        quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b))
+        rest = _with_sign(s, rest, s.emit(Op.LTS, a, ZERO))
+        quotient = _with_sign(s, quotient, s.emit(Op.LTS, s.emit(Op.XOR, a, b), ZERO))
+    else:
         quotient, rest = _unsigned(s, a, b)
-        return quotient if want == "div" else rest
-    quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b))
-    if want == "rem":
-        return _with_sign(s, rest, s.emit(Op.LTS, a, ZERO))
-    quotient = _with_sign(s, quotient, s.emit(Op.LTS, s.emit(Op.XOR, a, b), ZERO))
-    return s.select(s.emit(Op.EQ, b, ZERO), ONES, quotient)
+    return s.select(s.emit(Op.EQ, b, ZERO), ONES, quotient if want == "div" else rest)
 
 
 def _fold(a: int, b: int, is_signed: bool, want: str) -> Value:
     if b == 0:
-        return ONES if want == "div" else imm(a)
+        return ONES
     x, y = (signed(a), signed(b)) if is_signed else (a, b)
     quotient = abs(x) // abs(y) * (-1 if (x < 0) != (y < 0) else 1)
     return imm(quotient if want == "div" else x - quotient * y)
@@ -64,7 +63,7 @@ def _unsigned(s: Selector, a: Value, b: Value) -> Pair:
         return _by_constant(s, a, b.value)
     below = s.emit(Op.ADD, b, ONES)
     quotient, rest = s.graph.fresh(), s.graph.fresh()
-    s.move(quotient, s.emit(Op.SUB, ZERO, s.emit(Op.EQ, b, ZERO)))
+    s.move(quotient, ZERO)
     s.move(rest, a)
     setup, turn, done = s.split("divide"), s.split("divide_turn"), s.split("divided")
     # b - 1 wraps for zero, so zero never enters the loop.
@@ -110,15 +109,15 @@ def _by_constant(s: Selector, a: Value, divisor: int) -> Pair:
 
 def divide_wide(s: Selector, a: Pair, b: Pair, is_signed: bool, want: str) -> Pair:
     """Bit by bit from the quotient's highest bit down."""
-    if not is_signed:
+    if is_signed:
+        quotient, rest = _unsigned_wide(s, wide.absolute(s, a), wide.absolute(s, b))
+        rest = wide.select(s, s.emit(Op.LTS, a[1], ZERO), wide.neg(s, rest), rest)
+        differ = s.emit(Op.LTS, s.emit(Op.XOR, a[1], b[1]), ZERO)
+        quotient = wide.select(s, differ, wide.neg(s, quotient), quotient)
+    else:
         quotient, rest = _unsigned_wide(s, a, b)
-        return quotient if want == "div" else rest
-    quotient, rest = _unsigned_wide(s, wide.absolute(s, a), wide.absolute(s, b))
-    if want == "rem":
-        return wide.select(s, s.emit(Op.LTS, a[1], ZERO), wide.neg(s, rest), rest)
-    differ = s.emit(Op.LTS, s.emit(Op.XOR, a[1], b[1]), ZERO)
-    quotient = wide.select(s, differ, wide.neg(s, quotient), quotient)
-    return wide.select(s, wide.equal(s, b, (ZERO, ZERO)), (ONES, ONES), quotient)
+    wanted = quotient if want == "div" else rest
+    return wide.select(s, wide.equal(s, b, (ZERO, ZERO)), (ONES, ONES), wanted)
 
 
 def _variable(s: Selector, value: Pair) -> tuple[Virtual, Virtual]:
@@ -134,8 +133,7 @@ def _set(s: Selector, variable: tuple[Virtual, Virtual], value: Pair) -> None:
 
 
 def _unsigned_wide(s: Selector, a: Pair, b: Pair) -> tuple[Pair, Pair]:
-    all_ones = s.emit(Op.SUB, ZERO, wide.equal(s, b, (ZERO, ZERO)))
-    quotient, rest = _variable(s, (all_ones, all_ones)), _variable(s, a)
+    quotient, rest = _variable(s, (ZERO, ZERO)), _variable(s, a)
     setup, turn, done = s.split("divide"), s.split("divide_turn"), s.split("divided")
     below = wide.sub(s, b, (ONE, ZERO))
     s.branch(wide.less(s, below, a, False), setup, done)
