@@ -207,9 +207,7 @@ def test_a_base_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert missing.stderr == "error: there is no model folder ./nowhere\n"
 
 
-def test_an_unexpected_fault_is_one_line_too(
-    dot: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_unexpected_fault_is_one_line_too(dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import qgpu.cli.run as module
 
     def fail(*args: Any, **options: Any) -> None:

@@ -178,5 +178,7 @@ def test_the_check_of_the_interpreter_can_fail(monkeypatch: pytest.MonkeyPatch) 
         return real(self, Job(job.spec, blocks, job.memory, job.n_threads, job.max_tokens), watch)
 
     monkeypatch.setattr(Interpreter, "execute", execute)
-    with pytest.raises(qgpu.CheckError, match="argument 3 differs at element 0: 9 from the machine"):
+    with pytest.raises(
+        qgpu.CheckError, match="argument 3 differs at element 0: 9 from the machine"
+    ):
         qgpu.launch(kernel(DOT), block=3, args=dot_args(), check=True)

@@ -149,7 +149,7 @@ INCLUDE = '#include "/etc/passwd"'
         '#import "/etc/passwd"',
         "const char x[] = {\n#embed </etc/passwd>\n};",
         '#define F "/etc/passwd"\n#include F',
-        f"#define q(a) #a\n#warning don't R\"(\n{INCLUDE}\n//)\"",
+        f'#define q(a) #a\n#warning don\'t R"(\n{INCLUDE}\n//)"',
         f"#ifdef X\n'\n#endif\n{INCLUDE}\n#ifdef X\n'\n#endif",
         f"int a = 1'000;\n{INCLUDE}\nint b = 1'0;",
         '#pragma GCC dependency "/etc/passwd"',

@@ -114,9 +114,7 @@ def _instruction(name: str, kinds: str) -> str:
 
 
 def _kernel(name: str, kinds: str) -> str:
-    loads = "\n".join(
-        LOADS[kind].format(n=n + 2, at=8 * n) for n, kind in enumerate(kinds[1:])
-    )
+    loads = "\n".join(LOADS[kind].format(n=n + 2, at=8 * n) for n, kind in enumerate(kinds[1:]))
     step = 8 * (len(kinds) - 1)
     return ptx_kernel(f"""
     ld.param.u64 %d0, [p0]; ld.param.u64 %d9, [p1];
@@ -158,7 +156,9 @@ def test_division_by_zero_and_of_the_extremes(name: str) -> None:
         assert got.blocks[1] == got.ptx[1]
 
 
-@pytest.mark.parametrize("name", ["div.u32", "rem.s32", "mul.hi.u64", "setp.lt.s64", "shf.l.wrap.b32"])
+@pytest.mark.parametrize(
+    "name", ["div.u32", "rem.s32", "mul.hi.u64", "setp.lt.s64", "shf.l.wrap.b32"]
+)
 def test_the_small_machine_does_the_same(name: str, spec: MachineSpec = SMALL) -> None:
     rng = random.Random(name)
     source = _kernel(name, dict(NAMES)[name])

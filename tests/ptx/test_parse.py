@@ -287,8 +287,6 @@ def test_an_empty_file_has_no_kernels() -> None:
     assert parse_ptx("").kernels == []
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("0", 0), ("0x10U", 16), ("0B11", 3), ("0777", 511)]
-)
+@pytest.mark.parametrize(("text", "value"), [("0", 0), ("0x10U", 16), ("0B11", 3), ("0777", 511)])
 def test_integers(text: str, value: int) -> None:
     assert parse_integer(text) == value
