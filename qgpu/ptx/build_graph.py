@@ -7,6 +7,7 @@ from qgpu.kernel import LaunchShape
 from qgpu.machine import MachineSpec
 from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
     rules_arith,
+    rules_carry,
     rules_control,
     rules_memory,
     rules_warp,

@@ -27,12 +27,6 @@ def is_signed(type_: str) -> bool:
     return type_[0] == "s"
 
 
-def _refuse(s: Selector, inst: Inst, *modifiers: str) -> None:
-    for modifier in modifiers:
-        if modifier in inst.opcode:
-            raise s.fail(f"{inst.opcode[0]} with .{modifier} is not supported")
-
-
 # --- add, sub, mul, mad -----------------------------------------------------------------------
 
 
@@ -58,7 +52,7 @@ def add_sub(s: Selector, inst: Inst) -> None:
     s.write(dst, total)
 
 
-def _product(s: Selector, inst: Inst, x: Operand, y: Operand, bits24: bool = False) -> list[Value]:
+def product(s: Selector, inst: Inst, x: Operand, y: Operand, bits24: bool = False) -> list[Value]:
     """The words of mul.{lo,hi,wide} in the type of the result."""
     type_ = s.type_of(inst)
     signed_ = is_signed(type_)
@@ -91,21 +85,20 @@ def _extend24(s: Selector, value: Value, signed_: bool) -> Value:
 @rule("mul", "mul24")
 def mul(s: Selector, inst: Inst) -> None:
     dst, x, y = _ops(inst, 3, s)
-    s.write(dst, *_product(s, inst, x, y, inst.opcode[0] == "mul24"))
+    s.write(dst, *product(s, inst, x, y, inst.opcode[0] == "mul24"))
 
 
 @rule("mad", "mad24")
 def mad(s: Selector, inst: Inst) -> None:
     dst, x, y, z = _ops(inst, 4, s)
-    _refuse(s, inst, "cc")
-    product = _product(s, inst, x, y, inst.opcode[0] == "mad24")
-    if len(product) == 2:
-        s.write(dst, *wide.add(s, (product[0], product[1]), s.wide(z)))
+    words = product(s, inst, x, y, inst.opcode[0] == "mad24")
+    if len(words) == 2:
+        s.write(dst, *wide.add(s, (words[0], words[1]), s.wide(z)))
         return
     c = s.word(z)
-    total = s.emit(Op.ADD, product[0], c)
+    total = s.emit(Op.ADD, words[0], c)
     if "sat" in inst.opcode:
-        changed = s.emit(Op.AND, s.emit(Op.XOR, c, total), s.emit(Op.XOR, product[0], total))
+        changed = s.emit(Op.AND, s.emit(Op.XOR, c, total), s.emit(Op.XOR, words[0], total))
         total = _saturate(s, c, c, total, changed)
     s.write(dst, total)
 
@@ -262,16 +255,14 @@ def _lookup(s: Selector, a: Value, b: Value, c: Value, table: int) -> Value:
 
 def _lookup2(s: Selector, a: Value, b: Value, table: int) -> Value:
     """Bit n of the table: the result for a = n >> 1, b = n & 1; as a sum modulo 2 of products."""
-    value = imm(-(table & 1))
+    value: Value = imm(-(table & 1))
     for bit, term in (
         (table ^ table >> 1, b),
         (table ^ table >> 2, a),
         (table ^ table >> 1 ^ table >> 2 ^ table >> 3, None),
     ):
         if bit & 1:
-            product = s.emit(Op.AND, a, b) if term is None else term
-            value_ = s.emit(Op.XOR, value, product)
-            value = value_
+            value = s.emit(Op.XOR, value, s.emit(Op.AND, a, b) if term is None else term)
     return value
 
 
@@ -501,7 +492,7 @@ def _selector(s: Selector, mode: str, n: Value) -> Value:
 
 
 @rule("dp4a", "dp2a")
-def dot_product(s: Selector, inst: Inst) -> None:
+def dotproduct(s: Selector, inst: Inst) -> None:
     dst, x, y, z = _ops(inst, 4, s)
     a_type, b_type = s.type_of(inst, 0), s.type_of(inst, 1)
     a, b, total = s.word(x), s.word(y), s.word(z)

@@ -58,6 +58,7 @@ class Selector:
         self.epoch = 0
         self.tail: Block | None = None
         self.ctaid: Value = ZERO
+        self.carry = self.graph.fresh()
         self.uses_barrier = False
 
     # --- errors and types
