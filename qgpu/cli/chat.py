@@ -25,10 +25,12 @@ def session_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--model", metavar="DIR", help="The merged checkpoint."),
         click.option("--interp", is_flag=True,
                      help="Compute in the interpreter; the text comes from --script."),
+        click.option("--sparse", is_flag=True,
+                     help="Compute in the circuit's weights alone; the text comes from --script."),
         click.option("--script", type=click.Path(path_type=Path, dir_okay=False),
                      help="Take the text from a JSON file of replies instead of the model."),
         click.option("--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference",
-                     show_default=True, help="The machine of --interp."),
+                     show_default=True, help="The machine, where no model says it."),
         click.option("--check", is_flag=True, help="Replay every launch in the interpreter."),
         click.option("--thinking", is_flag=True, help="Let the model think before it answers."),
         click.option("--temperature", default=0.0, show_default=True,
@@ -64,9 +66,10 @@ def make_session(mode: str, options: dict[str, Any]) -> Session:
 
 
 def _backend(options: dict[str, Any]) -> Any:
-    if options["interp"] and options["script"] is None:
-        raise UsageError("the interpreter writes no text: with --interp, name a --script")
-    return choose_backend(options["model"], options["interp"], options["spec_name"])
+    interp, sparse = options["interp"], options["sparse"]
+    if (interp or sparse) and options["script"] is None:
+        raise UsageError("only a model writes text: with --interp or --sparse, name a --script")
+    return choose_backend(options["model"], interp, options["spec_name"], sparse=sparse)
 
 
 def _source(options: dict[str, Any], backend: Any) -> TextSource:

@@ -189,7 +189,7 @@ def test_failures_show_in_the_exit_code(script: str) -> None:
     missing = invoke("--once", "Hi")
     assert missing.exit_code == 2
     assert missing.stderr == (
-        "error: the interpreter writes no text: with --interp, name a --script\n"
+        "error: only a model writes text: with --interp or --sparse, name a --script\n"
     )
     assert invoke("--script", "/no/such.json", "--once", "x").exit_code == 2
     assert invoke("--script", script, "--tries", "0", "--once", "x").exit_code == 2
