@@ -19,13 +19,15 @@ import numpy.typing as npt
 import qgpu
 from qgpu.errors import CompileError, UsageError
 from qgpu.host.chat.device import Device
-from qgpu.host.launch import make_job, prepare
+from qgpu.host.launch import prepare
+from qgpu.interp.sanitize import sanitize
 from qgpu.ptx.clang import cuda_to_ptx
 from qgpu.ptx.parse import parse_ptx
 
 FILE = "kernel.cu"
 MAX_ARRAY = 4096
 MAX_PTX = 200_000
+MAX_INSTRUCTIONS = 300_000  # of the sanitizer's run
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
 
@@ -159,13 +161,13 @@ def run_kernel(device: Device, call: KernelCall) -> KernelRun:
 
 def examine(device: Device, kernel: qgpu.Kernel, call: KernelCall) -> list[str]:
     """The sanitizer's findings, one line each."""
-    from qgpu.interp.sanitize import sanitize
-
-    bound, shape, lowered = prepare(
-        kernel, device.backend.spec, call.grid, call.block, call.args, call.shared_words
-    )
-    job = make_job(device.backend.spec, bound, shape, lowered)
-    findings = sanitize(kernel.program.module, kernel.name, shape, job.memory, bound.ranges)
+    spec = device.backend.spec
+    bound, shape, _ = prepare(kernel, spec, call.grid, call.block, call.args, call.shared_words)
+    memory = np.asarray(bound.words, "<u4").tobytes()
+    findings = sanitize(
+        kernel.program.module, kernel.name, shape, memory, bound.ranges,
+        spec=spec, max_instructions=MAX_INSTRUCTIONS,
+    )  # fmt: skip
     shown = [str(finding) for finding in findings[:MAX_FINDINGS]]
     if len(findings) > MAX_FINDINGS:
         shown.append(f"and {len(findings) - MAX_FINDINGS} more")
