@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 
 import qgpu
 from qgpu.cli.options import DEFAULT_MODEL, Dims, load_program, parse_arg, read_header
@@ -182,11 +183,13 @@ def report_findings(request: Request, on: Backend) -> None:
     from qgpu.interp.sanitize import sanitize
 
     kernel = request.kernel
-    bound, shape, lowered = prepare(
+    bound, shape, _ = prepare(
         kernel, on.spec, request.grid, request.block, request.args, request.shared_words
     )
-    job = make_job(on.spec, bound, shape, lowered)
-    findings = sanitize(kernel.program.module, kernel.name, shape, job.memory, bound.ranges)
+    memory = np.asarray(bound.words, "<u4").tobytes()
+    findings = sanitize(
+        kernel.program.module, kernel.name, shape, memory, bound.ranges, spec=on.spec
+    )
     for finding in findings:
         click.echo(str(finding), err=True)
     if findings:
