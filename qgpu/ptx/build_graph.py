@@ -119,11 +119,10 @@ def _wait_for_all(selector: Selector, following: Value) -> None:
 def _may_end_early(head: Block, tail: Block) -> bool:
     """Whether a thread can end while others still go to a barrier: some block leads both to the
     end without a barrier and to a barrier."""
-    inside = reachable(head) - {tail}
-    for block in inside:
-        sides = [_fate(edge, tail) for edge in block.edges]
-        if len(sides) == 2 and any(a.issuperset({"end"}) for a in sides):
-            if "barrier" in set().union(*sides):
+    for block in reachable(head) - {tail}:
+        if block.taken is not None:
+            sides = _fate(block.target, tail) | _fate(block.taken, tail)
+            if sides == {"end", "barrier"}:
                 return True
     return False
 

@@ -26,9 +26,10 @@ def coalesce(graph: Graph, n_threads: int) -> None:
     for block in graph.blocks:
         for copy in [n for n in block.nodes if n.op is Op.MOV and n.guard is None]:
             source = copy.a
-            if isinstance(source, Virtual) and source in facts.single and copy.dst is not None:
-                if homes[source] == {block}:
-                    _join(block, copy, source, copy.dst)
+            if not isinstance(source, Virtual) or source not in facts.single:
+                continue
+            if copy.dst is not None and homes[source] == {block}:
+                _join(block, copy, source, copy.dst)
     remove_dead(graph)
 
 
@@ -59,7 +60,7 @@ def _join(block: Block, copy: Node, source: Virtual, variable: Virtual) -> None:
     for node in between:  # what moves ahead must not overtake a reader of what it writes
         if node not in early:
             waiting.append(node)
-        elif any(node.dst in other.sources() for other in waiting):
+        elif any(node.dst in set(other.sources()) for other in waiting):
             return
     nodes[start + 1 : end + 1] = late
     nodes[start:start] = early

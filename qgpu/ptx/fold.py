@@ -229,12 +229,11 @@ def _compare_of_boolean(node: Node, made: Node, value: int, facts: Facts) -> Val
 
 def _opposite_of_xor(node: Node, facts: Facts) -> None:
     """not (a < b) -> a >= b."""
-    if node.op is Op.XOR and node.b == ONE:
-        made = facts.definition(node.a)
-        if made is not None and made.op in OPPOSITE and all(
-            not isinstance(v, Virtual) or v in facts.single for v in (made.a, made.b)
-        ):
-            node.op, node.a, node.b = OPPOSITE[made.op], made.a, made.b
+    made = facts.definition(node.a)
+    if node.op is not Op.XOR or node.b != ONE or made is None or made.op not in OPPOSITE:
+        return
+    if all(not isinstance(v, Virtual) or v in facts.single for v in (made.a, made.b)):
+        node.op, node.a, node.b = OPPOSITE[made.op], made.a, made.b
 
 
 def simplify(node: Node, facts: Facts) -> Value | None:

@@ -7,6 +7,8 @@ do not suffice), lay the blocks out and encode targets.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from qgpu.errors import LimitError, UsageError
 from qgpu.isa import Forward, Guard, Instruction, MachineBlock, Op, Register, Source, Target
 from qgpu.kernel import LaunchShape, Lowered
@@ -28,6 +30,7 @@ from qgpu.ptx.regalloc import (
     find_reads,
     interference,
 )
+from qgpu.ptx.sink import sink_into_serial
 from qgpu.ptxir import Function, Module
 
 MAX_SPILL_ROUNDS = 200
@@ -49,6 +52,7 @@ def lower(
     memory = Memory(module, function, spec, shape)
     graph = build_graph(function, spec, shape, memory, module.file)
     optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
+    sink_into_serial(graph, shape.n_threads, Limits(spec.n_stages, spec.n_registers - 1))
     coalesce(graph, shape.n_threads)
     groups, colours = allocate(graph, spec, shape, memory)
     if len(groups) > spec.n_blocks:
@@ -86,7 +90,7 @@ def make_groups(graph: Graph, n_threads: int, limits: Limits) -> list[Group]:
         packed = pack(block, live_out[block], facts, limits)
         chain = [Group(nodes, block, False) for nodes in packed]
         chain[-1].is_last = True
-        for group, following in zip(chain, chain[1:], strict=False):
+        for group, following in pairwise(chain):
             group.successors = [following]
         chains[block] = chain
     for block, chain in chains.items():

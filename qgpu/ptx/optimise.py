@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 
-from qgpu.isa import Immediate, Op
+from qgpu.isa import MASK32, Immediate, Op
 from qgpu.ptx.cfg import dominators, drop_unreachable
 from qgpu.ptx.fold import Facts, simplify
 from qgpu.ptx.mir import ONE, Block, Condition, Graph, Node, Value, Virtual, imm
@@ -55,6 +55,10 @@ def is_value(value: Value | None, facts: Facts) -> bool:
     return not isinstance(value, Virtual) or value in facts.single
 
 
+def uses_of(value: Value | None, uses: Counter[Virtual]) -> int:
+    return uses[value] if isinstance(value, Virtual) else 0
+
+
 def is_copy(node: Node, source: Value | None) -> bool:
     return node.op is Op.MOV and node.guard is None and node.a == source
 
@@ -66,9 +70,9 @@ def propagate(graph: Graph, facts: Facts) -> bool:
     """Read the source of every copy instead of the copy; fold guards and branches."""
     known: dict[Virtual, Value] = {}
     for reg, node in facts.single.items():
-        if node.op is Op.MOV and node.guard is None and node.a is not None:
-            if is_value(node.a, facts):
-                known[reg] = node.a
+        is_move = node.op is Op.MOV and node.guard is None
+        if is_move and node.a is not None and is_value(node.a, facts):
+            known[reg] = node.a
 
     def resolve(value: Value) -> Value:
         while isinstance(value, Virtual) and value in known:
@@ -91,13 +95,15 @@ def propagate(graph: Graph, facts: Facts) -> bool:
 def _positive(condition: Condition, facts: Facts) -> Condition:
     """A condition on the opposite of a truth value asks the value itself."""
     node = facts.definition(condition.reg)
-    if node is not None and isinstance(node.a, Virtual) and is_value(node.a, facts):
-        if node.op is Op.XOR and node.b == ONE:
-            return Condition(node.a, not condition.negate)
-        if node.op in (Op.EQ, Op.NE) and isinstance(node.b, Immediate) and node.b.value < 2:
-            if facts.limit(node.a) <= 1:
-                flips = (node.op is Op.EQ) == (node.b.value == 0)
-                return Condition(node.a, condition.negate ^ flips)
+    if node is None or not isinstance(node.a, Virtual) or not is_value(node.a, facts):
+        return condition
+    if node.op is Op.XOR and node.b == ONE:
+        return Condition(node.a, not condition.negate)
+    if node.op in (Op.EQ, Op.NE) and isinstance(node.b, Immediate) and facts.limit(node.a) <= 1:
+        if node.b.value > 1:
+            return condition
+        flips = (node.op is Op.EQ) == (node.b.value == 0)
+        return Condition(node.a, condition.negate ^ flips)
     return condition
 
 
@@ -215,7 +221,7 @@ def _reassociate(
     if node.op in (Op.LD, Op.ST) and inner.op is Op.ADD:
         if isinstance(inner_constant, Immediate) and isinstance(constant, Immediate):
             node.a, node.b = inner.a, imm(constant.value + inner_constant.value)
-        elif constant == imm(0) and uses[node.a] == 1 and is_value(inner_constant, facts):
+        elif constant == imm(0) and uses_of(node.a, uses) == 1 and is_value(inner_constant, facts):
             node.a, node.b = inner.a, inner_constant
         return
     if not (isinstance(inner_constant, Immediate) and isinstance(constant, Immediate)):
@@ -223,7 +229,7 @@ def _reassociate(
     if inner.op is node.op and node.op in JOINED:
         joined = JOINED[node.op](inner_constant.value, constant.value)
         node.a, node.b = inner.a, imm(joined)
-    elif node.op in (Op.SHL, Op.MUL) and node.guard is None and uses[node.a] == 1:
+    elif node.op in (Op.SHL, Op.MUL) and node.guard is None and uses_of(node.a, uses) == 1:
         part = Node(node.op, inner.a, constant, None, None, graph.fresh(), node.origin, node.epoch)
         out.append(part)
         facts.add(part)
@@ -242,7 +248,9 @@ def fuse_selects(graph: Graph, uses: Counter[Virtual]) -> bool:
                 for flip in (False, True):
                     value = node.c if flip else node.a
                     found = made.get(value) if isinstance(value, Virtual) else None
-                    if found is None or uses[value] != 1 or not _can_guard(found, written, block):
+                    if found is None or uses_of(value, uses) != 1:
+                        continue
+                    if not _can_guard(found, written, block):
                         continue
                     source = found[1]
                     other = node.a if flip else node.c
@@ -348,12 +356,14 @@ def fold_constant_loads(graph: Graph, constants: dict[int, int]) -> bool:
     """A load from a constant address in memory that nothing can change is known."""
     changed = False
     for node in graph.nodes():
-        if node.op is Op.LD and node.guard is None and isinstance(node.a, Immediate):
-            if isinstance(node.b, Immediate):
-                word = (node.a.value + node.b.value & 0xFFFFFFFF) >> 2
-                if word in constants:
-                    node.op, node.a, node.b = Op.MOV, imm(constants[word]), None
-                    changed = True
+        a, b = node.a, node.b
+        if node.op is not Op.LD or node.guard is not None:
+            continue
+        if isinstance(a, Immediate) and isinstance(b, Immediate):
+            word = (a.value + b.value & MASK32) >> 2
+            if word in constants:
+                node.op, node.a, node.b = Op.MOV, imm(constants[word]), None
+                changed = True
     return changed
 
 

@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from qgpu.isa import Immediate, Op, Unit
+from qgpu.ptx.estimate import write_cost
 from qgpu.ptx.fold import Facts
 from qgpu.ptx.mir import Block, Node, Virtual
 
 MAX_BEAM = 24
 WORK = 1600  # beam width times nodes, for long blocks
 MAX_READY = 10
-UNKNOWN_COST = 4.0
 OVERFLOW_COST = 8.0  # of a value too many: about what a spill costs
 
 
@@ -86,6 +86,7 @@ class Dependences:
             self.condition_node = made[self.condition]
 
     def _memory(self, n: int, node: Node) -> tuple[int, int]:
+        """The accesses that must be no later, and those that must be in an earlier block."""
         early = strict = 0
         if node.op in (Op.LD, Op.ST):
             for m, other in enumerate(self.nodes[:n]):
@@ -158,12 +159,14 @@ class Packer:
                 continue
             if self.live[n]:
                 written |= 1 << n
-            elif self.deps.users[n] & ~state.done or n == self.deps.condition_node:
-                if not self.is_cheap[n] or n == self.deps.condition_node:
-                    written |= 1 << n
-                    cost += self.costs[n]
+            elif n == self.deps.condition_node or (
+                self.deps.users[n] & ~state.done and not self.is_cheap[n]
+            ):
+                written |= 1 << n
+                cost += self.costs[n]
         if self.may_overflow:
-            cost += OVERFLOW_COST * max(0, self.pressure(state.done, written) - self.limits.n_registers)
+            excess = self.pressure(state.done, written) - self.limits.n_registers
+            cost += OVERFLOW_COST * max(0, excess)
         return State(state.done, (), written, cost, (*state.groups, state.open))
 
     def pressure(self, done: int, written: int) -> int:
@@ -234,7 +237,8 @@ class Packer:
                 pending += self.costs[n]
         return state.cost + blocks + pending
 
-    def search(self) -> list[tuple[int, ...]]:
+    def search(self) -> State:
+        """The cheapest schedule found."""
         beam = [State()]
         width = max(2, min(MAX_BEAM, WORK // max(1, self.n)))
         for _ in range(self.n):
@@ -247,35 +251,12 @@ class Packer:
                             if key not in best or new.cost < best[key].cost:
                                 best[key] = new
             beam = sorted(best.values(), key=self.rank)[:width]
-        final = min((self.close_last(state) for state in beam), key=lambda s: s.cost)
-        return list(final.groups)
+        return min((self.close_last(state) for state in beam), key=lambda s: s.cost)
 
     def close_last(self, state: State) -> State:
         """The last block decides the branch, so its own condition needs no register."""
         cost = state.cost + 1
         return State(state.done, (), state.written, cost, (*state.groups, state.open))
-
-
-def write_cost(node: Node, facts: Facts) -> float:
-    """About how many tokens it takes to write the node's value back."""
-    if node.dst is None:
-        return 0.0
-    limit = facts.limit(node.dst)
-    if limit < 0xFFFFFFFF:
-        return max(1.0, (limit.bit_length() + 1) // 2)
-    return 1.5 if is_uniform(node, facts) else UNKNOWN_COST
-
-
-def is_uniform(node: Node, facts: Facts, depth: int = 6) -> bool:
-    """Whether the value is surely the same in every lane."""
-    if node.guard is not None or depth == 0 or node.op in (Op.TID, Op.SHFL):
-        return False
-    for value in (node.a, node.b, node.c):
-        if isinstance(value, Virtual):
-            made = facts.definition(value)
-            if made is None or not is_uniform(made, facts, depth - 1):
-                return False
-    return True
 
 
 def pack(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> list[list[Node]]:
@@ -284,5 +265,13 @@ def pack(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> 
     deps = Dependences(block.nodes, live_out, condition)
     if not block.nodes:
         return [[]]
-    groups = Packer(deps, facts, limits).search()
-    return [[block.nodes[n] for n in group] for group in groups]
+    found = Packer(deps, facts, limits).search()
+    return [[block.nodes[n] for n in group] for group in found.groups]
+
+
+def block_cost(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> float:
+    """About how many tokens one run of the block takes, write-backs for later blocks included."""
+    condition = block.condition.reg if block.condition is not None else None
+    deps = Dependences(block.nodes, live_out, condition)
+    kept = sum(write_cost(node, facts) for node in block.nodes if node.dst in live_out)
+    return Packer(deps, facts, limits).search().cost + kept

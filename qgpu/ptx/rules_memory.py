@@ -48,7 +48,7 @@ def advance(address: Address, n_bytes: int) -> Address:
 
 def _places(s: Selector, inst: Inst, operand: Operand) -> list[Operand]:
     count = next((VECTORS[part] for part in inst.opcode if part in VECTORS), 1)
-    items = list(operand.items) if isinstance(operand, Vec) else [operand]
+    items: list[Operand] = [*operand.items] if isinstance(operand, Vec) else [operand]
     if len(items) != count:
         raise s.fail("the vector's length and the opcode disagree")
     return items
@@ -101,7 +101,7 @@ def _parameter(s: Selector, operand: Operand, type_: str, skip: int) -> list[Val
     value = int.from_bytes(
         data[start : start + TYPE_BYTES[type_]], "little", signed=type_[0] == "s"
     )
-    return [imm(value), imm(value >> 32)][: 2 if type_bits(type_) == 64 else 1]
+    return [imm(value), *([imm(value >> 32)] if type_bits(type_) == 64 else [])]
 
 
 @rule("ld", "ldu")

@@ -228,7 +228,7 @@ def redux(s: Selector, inst: Inst) -> None:
                "max": imm(0x80000000) if signed else ZERO}.get(name, ZERO)  # fmt: skip
     value = s.word(source)
     active = ballot(s, ONE)
-    total = neutral
+    total: Value = neutral
     for other in range(s.spec.n_lanes):
         there = s.emit(Op.AND, s.emit(Op.SHR, active, imm(other)), ONE)
         theirs = s.select(there, s.emit(Op.SHFL, value, imm(other)), neutral)

@@ -188,7 +188,7 @@ class Selector:
                 words = [self.symbol(name, offset)]
             case _:
                 raise self.fail("an operand of a kind that is not supported")
-        return (words + [ZERO])[:n_words]
+        return [*words, ZERO][:n_words]
 
     def symbol(self, name: str, offset: int) -> Value:
         """The address of a variable."""

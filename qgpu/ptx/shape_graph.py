@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from qgpu.isa import Op
-from qgpu.ptx.cfg import drop_unreachable, liveness, reachable
+from qgpu.ptx.cfg import dominators, drop_unreachable, liveness
 from qgpu.ptx.mir import Block, Condition, Edge, Graph, Node, Virtual
 
 CROSS_LANE = (Op.SHFL, Op.BALLOT)
@@ -14,6 +14,7 @@ CROSS_LANE = (Op.SHFL, Op.BALLOT)
 def thread_jumps(graph: Graph) -> bool:
     """Edges to an empty block lead straight on, and equal arms need no branch."""
     changed = False
+    above = dominators(graph)
     for block in graph.blocks:
         for edge in block.edges:
             middle = edge.block
@@ -22,7 +23,7 @@ def thread_jumps(graph: Graph) -> bool:
             further = middle.target
             if further.block is middle or (edge.barrier and further.barrier):
                 continue
-            if block.serial and further.block and block in reachable(further.block):
+            if block.serial and further.block in above[block]:
                 continue  # the lanes have to meet behind a serial block before they go round
             new = Edge(further.block, edge.barrier or further.barrier)
             if block.taken is not None and block.taken == edge:
@@ -44,20 +45,34 @@ def merge_chains(graph: Graph) -> bool:
         if block not in graph.blocks:
             continue
         while True:
-            after = block.target.block
-            if block.taken is not None or block.target.barrier or after in (None, block):
+            after, waits = block.target.block, block.target.barrier
+            if block.taken is not None or after is None or after is block:
                 break
-            assert after is not None
             ways = sum(s is after for b in graph.blocks for s in b.successors)
             if ways != 1 or after is graph.entry or block.serial or after.serial:
                 break
+            if waits and not _can_wait_later(after):
+                break
             block.nodes += after.nodes
-            block.target, block.condition, block.taken = (
-                after.target, after.condition, after.taken
-            )  # fmt: skip
+            block.condition = after.condition
+            block.target = _behind(after.target, waits)
+            block.taken = None if after.taken is None else _behind(after.taken, waits)
             graph.blocks.remove(after)
             changed = True
     return changed
+
+
+def _behind(edge: Edge, waits: bool) -> Edge:
+    return Edge(edge.block, edge.barrier or waits)
+
+
+def _can_wait_later(block: Block) -> bool:
+    """Whether the barrier in front of a block can as well stand behind it: what only computes
+    does not mind, but an edge can hold one barrier only, and a thread that ends has to wait
+    before it does."""
+    return all(node.is_pure for node in block.nodes) and not any(
+        edge.barrier or edge.block is None for edge in block.edges
+    )
 
 
 # --- if-conversion ------------------------------------------------------------------------------
