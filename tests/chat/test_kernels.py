@@ -214,6 +214,35 @@ def test_matrix_and_vector(calculator: Calculator) -> None:
     assert calculator.calculate("matmul([[2]], [[3]])").plain == [[6]]
 
 
+# --- short kernels where nothing can wrap --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("expression", "kernel"),
+    [
+        (f"{INT_MAX - 1} + 1", "add"),
+        (f"{INT_MAX} + 1", "add_wide"),
+        (f"{INT_MAX} - 1", "subtract_wide"),
+        ("-5 - 3", "subtract"),
+        ("32768 * 65535", "multiply"),
+        ("32768 * 65536", "multiply_wide"),
+        ("[715827882, -715827882, 715827882]", ""),
+        ("sum([715827882, -715827882, 715827882])", "sum"),
+        ("sum([715827883, 1, 1])", "sum_wide"),
+        ("[1, 2, 3] @ [4, 5, 6]", "dot"),
+        ("[32768, 1] @ [32768, 1]", "dot_wide"),
+        ("[[32768, 0]] @ [[32767], [1]]", "matmul"),
+        ("[[32768, 0]] @ [[32768], [1]]", "matmul_wide"),
+        (f"({INT_MIN}) * 1", "multiply_wide"),
+    ],
+)
+def test_the_shorter_kernel_where_nothing_can_wrap(
+    calculator: Calculator, expression: str, kernel: str
+) -> None:
+    calculator.calculate(expression)
+    assert [record.kernel for record in calculator.device.records] == [kernel] * bool(kernel)
+
+
 # --- too long for the memory ----------------------------------------------------------------------
 
 

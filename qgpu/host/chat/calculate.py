@@ -8,7 +8,7 @@ a remainder, values outside a histogram) becomes a note.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from qgpu.host.chat.expression import (
     parse,
 )
 from qgpu.host.chat.operands import (
+    FITS,
     RULES,
     Value,
     as_value,
@@ -33,6 +34,7 @@ from qgpu.host.chat.operands import (
     numbers,
     scalar,
     shape_text,
+    sums_fit,
     vector,
 )
 from qgpu.host.chat.stock import FUNCTIONS, LARGE_PRIME, NAMES, OPERATORS, SPECIAL, Elementwise
@@ -158,6 +160,8 @@ class Calculator:
                 f"{op} needs a scalar or equal shapes, not {' and '.join(map(shape_text, shapes))}"
             )
         RULES[kernel.rule](op, operands[-1])
+        if kernel.plain and FITS[kernel.plain](*operands):
+            kernel = replace(kernel, kernel=kernel.plain, wraps=False)
         flat = [value.ravel() for value in operands]
         steps = [int(value.ndim > 0) for value in operands]
         size = max(value.size for value in flat) if all(v.size for v in flat) else 0
@@ -194,14 +198,18 @@ class Calculator:
             total = self._run("reduce.cu", kernel, n, *parts, total, n, *tail)[len(vectors)]
         return total
 
-    def _note_total(self, total: Value) -> None:
+    def _sum(self, name: str, vectors: list[Value]) -> Value:
+        """The total of a vector, or of two vectors' products."""
+        kernel = name if sums_fit(vectors, vectors[0].size) else f"{name}_wide"
+        return self._total(kernel, vectors)
+
+    def _low_word(self, total: Value) -> Value:
         if total[1] or total[2]:
             self._note(WRAPPED)
+        return as_value(total[0])
 
     def _call_sum(self, arguments: list[Value]) -> Value:
-        total = self._total("sum", [numbers("sum", arguments, empty=True)])
-        self._note_total(total)
-        return as_value(total[0])
+        return self._low_word(self._sum("sum", [numbers("sum", arguments, empty=True)]))
 
     def _call_dot(self, arguments: list[Value]) -> Value:
         check_arity("dot", arguments, 2, 2)
@@ -213,7 +221,7 @@ class Calculator:
 
     def _call_mean(self, arguments: list[Value]) -> Value:
         v = numbers("mean", arguments)
-        total = self._total("sum", [v])
+        total = self._sum("sum", [v])
         kernel = "mean_wide" if total[1] else "mean"
         quotient, rest = self._run("reduce.cu", kernel, 1, total, np.zeros(2, np.int32), v.size)[1]
         if rest:
@@ -371,9 +379,7 @@ class Calculator:
                 f"and {shape_text(b.shape)}"
             )
         if a.ndim == b.ndim == 1:
-            total = self._total("dot", [a, b])
-            self._note_total(total)
-            return as_value(total[0])
+            return self._low_word(self._sum("dot", [a, b]))
         left = a if a.ndim == 2 else a.reshape(1, -1)
         right = b if b.ndim == 2 else b.reshape(-1, 1)
         return self._matmul(left, right).reshape((*a.shape[:-1], *b.shape[1:]))
@@ -415,19 +421,19 @@ class Calculator:
 
     def _matmul_tile(self, a: Value, b: Value, depth: int) -> Value:
         rows, columns = a.shape[0], b.shape[1]
-        out, high = np.zeros(rows * columns, np.int32), np.zeros(rows * columns, np.int32)
-        lost = np.zeros(1, np.int32)
         width = min(columns, self.device.n_threads)
         height = min(rows, self.device.n_threads // width)
         grid, block = [-(-columns // width), -(-rows // height)], [width, height]
-        kernel = stock_program("matrix.cu").kernel("matmul")
+        # The plain kernel has the sums alone, the wide one their high words and a flag as well.
+        wide = not sums_fit([a, b], a.shape[1])
+        sums = [np.zeros(n, np.int32) for n in (rows * columns, rows * columns, 1)[: 1 + 2 * wide]]
+        kernel = stock_program("matrix.cu").kernel("matmul_wide" if wide else "matmul")
         for start in range(0, a.shape[1], depth):
             part_a, part_b = a[:, start : start + depth], b[start : start + depth]
-            _, _, out, high, lost, *_ = self.device.launch(
-                kernel, grid, block,
-                [part_a.ravel(), part_b.ravel(), out, high, lost,
-                 rows, part_a.shape[1], columns],
-            )  # fmt: skip
-        if lost[0] or high.any():
+            sizes = [rows, part_a.shape[1], columns]
+            factors = [part_a.ravel(), part_b.ravel()]
+            after = self.device.launch(kernel, grid, block, [*factors, *sums, *sizes])
+            sums = after[2 : 2 + len(sums)]
+        if any(extra.any() for extra in sums[1:]):
             self._note(WRAPPED)
-        return out.reshape(rows, columns)
+        return sums[0].reshape(rows, columns)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from qgpu.host.chat.expression import ExpressionError
+from qgpu.host.chat.expression import INT_MAX, ExpressionError
 
 Value = npt.NDArray[np.int32]
 MAX_ELEMENTS = 1 << 14
@@ -77,3 +78,24 @@ RULES: dict[str, Callable[[str, Value], None]] = {
         (v < 0) | (v > MAX_FIBONACCI), f"fibonacci needs a number from 0 to {MAX_FIBONACCI}"
     ),
 }
+
+
+# --- how large results can become -----------------------------------------------------------------
+
+
+def largest(value: Value) -> int:
+    """The largest magnitude among the elements."""
+    return int(np.abs(value.astype(np.int64)).max(initial=0))
+
+
+def sums_fit(factors: list[Value], count: int) -> bool:
+    """No sum of up to ``count`` products of the factors' elements can leave 32 bits."""
+    return math.prod(map(largest, factors)) * count <= INT_MAX
+
+
+FITS: dict[str, Callable[[Value, Value], bool]] = {
+    "add": lambda a, b: largest(a) + largest(b) <= INT_MAX,
+    "subtract": lambda a, b: largest(a) + largest(b) <= INT_MAX,
+    "multiply": lambda a, b: sums_fit([a, b], 1),
+}
+"""For each plain elementwise kernel, whether it is right for these operands."""

@@ -11,23 +11,29 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Elementwise:
-    """A kernel of one thread an element. ``wraps``: it has a wrapped[] parameter."""
+    """A kernel of one thread an element. ``wraps``: it has a wrapped[] parameter.
+
+    ``plain`` names a shorter kernel without that parameter, for operands that cannot wrap.
+    """
 
     file: str
     kernel: str
     arity: int
     wraps: bool
-    rule: str = ""  # what the second (or only) operand must be; see calculate.RULES
+    rule: str = ""  # what the second (or only) operand must be; see operands.RULES
+    plain: str = ""
 
 
-def _binary(kernel: str, wraps: bool, rule: str = "", file: str = "elementwise.cu") -> Elementwise:
-    return Elementwise(file, kernel, 2, wraps, rule)
+def _binary(
+    kernel: str, wraps: bool, rule: str = "", file: str = "elementwise.cu", plain: str = ""
+) -> Elementwise:
+    return Elementwise(file, kernel, 2, wraps, rule, plain)
 
 
 OPERATORS = {
-    "+": _binary("add", True),
-    "-": _binary("subtract", True),
-    "*": _binary("multiply", True),
+    "+": _binary("add_wide", True, plain="add"),
+    "-": _binary("subtract_wide", True, plain="subtract"),
+    "*": _binary("multiply_wide", True, plain="multiply"),
     "//": _binary("floor_divide", True, "divisor"),
     "%": _binary("modulo", False, "divisor"),
     "**": _binary("power", True, "exponent"),

@@ -31,19 +31,24 @@
 
 static __device__ unsigned magnitude(int x) { return x < 0 ? 0u - (unsigned)x : (unsigned)x; }
 
-BINARY(add, {
+// Where the operands are so small that no result can leave 32 bits.
+SIMPLE(add, x + y)
+SIMPLE(subtract, x - y)
+SIMPLE(multiply, x * y)
+
+BINARY(add_wide, {
     int r = (int)((unsigned)x + (unsigned)y);
     out[i] = r;
     if (((x ^ r) & (y ^ r)) < 0) wrapped[0] = 1;
 })
 
-BINARY(subtract, {
+BINARY(subtract_wide, {
     int r = (int)((unsigned)x - (unsigned)y);
     out[i] = r;
     if (((x ^ y) & (x ^ r)) < 0) wrapped[0] = 1;
 })
 
-BINARY(multiply, {
+BINARY(multiply_wide, {
     int r = (int)((unsigned)x * (unsigned)y);
     out[i] = r;
     if (__mulhi(x, y) != r >> 31) wrapped[0] = 1;

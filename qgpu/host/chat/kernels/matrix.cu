@@ -1,8 +1,21 @@
-// Matrix products, one thread a result. out[] and high[] together hold the exact sums so far, in
-// the form of reduce.cu's totals, so that long rows go in pieces; lost[0] is set beyond 64 bits.
+// Matrix products, one thread a result; long rows go in pieces.
 
-extern "C" __global__ void matmul(const int *a, const int *b, int *out, int *high, int *lost,
-                                  int rows, int inner, int columns) {
+// Where the numbers are so small that no sum can leave 32 bits.
+extern "C" __global__ void matmul(const int *a, const int *b, int *out, int rows, int inner,
+                                  int columns) {
+    int column = blockIdx.x * blockDim.x + threadIdx.x;
+    int row = blockIdx.y * blockDim.y + threadIdx.y;
+    if (row >= rows || column >= columns) return;
+    int at = row * columns + column;
+    int sum = out[at];
+    for (int k = 0; k < inner; k++) sum += a[row * inner + k] * b[k * columns + column];
+    out[at] = sum;
+}
+
+// out[] and high[] together hold the exact sums so far, in the form of reduce.cu's totals;
+// lost[0] is set beyond 64 bits.
+extern "C" __global__ void matmul_wide(const int *a, const int *b, int *out, int *high,
+                                       int *lost, int rows, int inner, int columns) {
     int column = blockIdx.x * blockDim.x + threadIdx.x;
     int row = blockIdx.y * blockDim.y + threadIdx.y;
     if (row >= rows || column >= columns) return;

@@ -20,12 +20,23 @@ static __device__ void accumulate(int *total, int x) {
     if (((old ^ now) & (x ^ now)) < 0) carry(total, x < 0 ? -1 : 1);
 }
 
+// Where the numbers are so small that no sum can leave 32 bits.
 extern "C" __global__ void sum(const int *v, int *total, int n) {
+    int i = INDEX;
+    if (i < n) atomicAdd(total, v[i]);
+}
+
+extern "C" __global__ void dot(const int *a, const int *b, int *total, int n) {
+    int i = INDEX;
+    if (i < n) atomicAdd(total, a[i] * b[i]);
+}
+
+extern "C" __global__ void sum_wide(const int *v, int *total, int n) {
     int i = INDEX;
     if (i < n) accumulate(total, v[i]);
 }
 
-extern "C" __global__ void dot(const int *a, const int *b, int *total, int n) {
+extern "C" __global__ void dot_wide(const int *a, const int *b, int *total, int n) {
     int i = INDEX;
     if (i >= n) return;
     int x = a[i], y = b[i];
