@@ -15,6 +15,7 @@ from qgpu.host.program import Kernel, Program
 from qgpu.host.program import compile as compile_program
 from qgpu.interp.machine import BlockRun, run_blocks
 from qgpu.interp.ptx import run_ptx
+from qgpu.interp.sanitize import Finding, sanitize
 from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import REFERENCE, WORD_BYTES, MachineSpec
 from qgpu.ptx.clang import cuda_to_ptx
@@ -66,3 +67,11 @@ def in_blocks(
         words[address] = value
     run = run_blocks(spec, lowered.blocks, words, shape.n_threads)
     return bound.read_back(run.memory), lowered, run
+
+
+def findings_of(case: Case, opt: str = "-O1") -> list[Finding]:
+    """What the sanitizer says about the case."""
+    kernel = kernel_of(case, opt)
+    bound, shape, words = bound_of(case, kernel)
+    memory = np.array(words, dtype="<u4").tobytes()
+    return sanitize(kernel.program.module, kernel.name, shape, memory, bound.ranges)

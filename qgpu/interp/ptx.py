@@ -9,6 +9,8 @@ run. Atomics go lowest lane first. CUDA blocks run one after another in linear o
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from qgpu.errors import LaunchError, UsageError
 from qgpu.interp.ptx_code import Code, Instruction
 from qgpu.interp.ptx_decode import decode_body
@@ -28,10 +30,29 @@ from qgpu.interp.ptx_memory import (
 from qgpu.interp.ptx_threads import Lane, Warp
 from qgpu.kernel import LaunchShape
 from qgpu.machine import REFERENCE, WORD_BYTES, MachineSpec
-from qgpu.ptxir import Function, Module
+from qgpu.ptxir import Function, Inst, Module
 
 MAX_INSTRUCTIONS = 2_000_000
 ARRAY_ALIGNMENT = 8  # bytes; what the host promises for an array argument
+
+
+class Observer(Protocol):
+    """What a sanitizer sees of a launch. Every call comes before the machine acts."""
+
+    def block(self, machine: Machine) -> None:
+        """A CUDA block begins; its warps and lanes stand ready."""
+
+    def step(self, inst: Inst, group: list[Lane], active: list[Lane]) -> None:
+        """``group`` stands at ``inst``; its guard lets ``active`` execute."""
+
+    def access(self, lane: Lane, space: str, address: int, size: int, writes: bool) -> None:
+        """An access to memory, its space resolved. An atomic shows as a read, then a write."""
+
+    def barrier(self, lanes: list[Lane]) -> None:
+        """A CTA barrier opens for the lanes that wait at it."""
+
+    def fault(self, error: Fault) -> None:
+        """What the last step did ends the launch."""
 
 
 class Machine:
@@ -44,10 +65,11 @@ class Machine:
 
     def __init__(
         self, module: Module, kernel: Function, shape: LaunchShape, memory: bytearray,
-        spec: MachineSpec, max_instructions: int,
+        spec: MachineSpec, max_instructions: int, observer: Observer | None = None,
     ) -> None:  # fmt: skip
         self.module, self.kernel, self.shape, self.spec = module, kernel, shape, spec
         self.left = self.budget = max_instructions
+        self.observer = observer
         self.block_index = (0, 0, 0)
         self.warps: list[Warp] = []
         self.arrived: dict[int, int] = {}
@@ -114,13 +136,18 @@ class Machine:
             raw = (value & (1 << 8 * size) - 1).to_bytes(size, "little")
             layout.data[start : start + size] = raw
 
-    def locate(self, lane: Lane, space: str, address: int, size: int) -> tuple[bytearray, int]:
-        """The bytes that an address of ``size`` bytes names."""
+    def resolve(self, lane: Lane, space: str, address: int) -> tuple[str, int]:
+        """The state space that an address really lies in, and the address there."""
         if space == "generic":
             space = window_of(address)
             address -= WINDOW_BASE.get(space, 0)
         elif space == "param" and not lane.frame.function.is_kernel:
             space = "local"
+        return space, address
+
+    def locate(self, lane: Lane, space: str, address: int, size: int) -> tuple[bytearray, int]:
+        """The bytes that an address of ``size`` bytes names."""
+        space, address = self.resolve(lane, space, address)
         if space == "local":
             region = lane.local.region
         elif space == "global":
@@ -149,6 +176,8 @@ class Machine:
         ]
         for lane in (lane for warp in self.warps for lane in warp.lanes):
             lane.enter(self.code.bodies[self.kernel.name])
+        if self.observer is not None:
+            self.observer.block(self)
         while True:
             ready = next((w for w in self.warps if w.runnable()), None)
             if ready is not None:
@@ -182,6 +211,8 @@ class Machine:
         for lane in group:
             if lane not in active:
                 lane.frame.pc += 1
+        if self.observer is not None:
+            self.observer.step(instruction.inst, group, active)
         try:
             if instruction.together is not None:
                 if active:
@@ -192,6 +223,8 @@ class Machine:
                     lane.frame.pc += 1
                     instruction.alone(lane)
         except Fault as error:
+            if self.observer is not None:
+                self.observer.fault(error)
             raise self.code.fault(instruction.inst, str(error)) from None
 
     # barriers
@@ -227,6 +260,8 @@ class Machine:
     def _open(self, lanes: list[Lane]) -> None:
         waits = [(lane, lane.waiting) for lane in lanes if lane.waiting is not None]
         values = [wait.value for _, wait in waits]
+        if self.observer is not None:
+            self.observer.barrier(lanes)
         for lane, wait in waits:
             lane.waiting = None
             if wait.instruction.reduce is not None:

@@ -57,6 +57,14 @@ def from_generic(address: int, space: str) -> int:
     return address - WINDOW_BASE.get(space, 0)
 
 
+class OutOfBounds(Fault):
+    """An access that no variable holds."""
+
+
+class Misaligned(Fault):
+    """An access at an address that is not a multiple of its size."""
+
+
 @dataclass
 class Region:
     """Bytes that start at ``first`` of their space.
@@ -73,10 +81,10 @@ class Region:
     def span(self, address: int, size: int) -> int:
         start = address - self.first
         if start < self.reserved or start + size > len(self.data):
-            raise Fault(f"memory access outside every variable, at {address:#x}")
+            raise OutOfBounds(f"memory access outside every variable, at {address:#x}")
         alignment = min(size, self.alignment)
         if address % alignment:
-            raise Fault(f"memory access at {address:#x}, not aligned to {alignment} bytes")
+            raise Misaligned(f"memory access at {address:#x}, not aligned to {alignment} bytes")
         return start
 
 

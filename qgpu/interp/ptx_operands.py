@@ -168,10 +168,18 @@ class Operands:
         register, mask = self.read(base, f"u{bits}"), (1 << bits) - 1
         return lambda lane: (space, register(lane) + offset & mask)
 
+    def _show(self, lane: Lane, space: str, address: int, size: int, writes: bool) -> None:
+        if self.machine.observer is not None:
+            self.machine.observer.access(
+                lane, *self.machine.resolve(lane, space, address), size, writes
+            )
+
     def load(self, lane: Lane, space: str, address: int, size: int) -> int:
+        self._show(lane, space, address, size, False)
         data, start = self.machine.locate(lane, space, address, size)
         return int.from_bytes(data[start : start + size], "little")
 
     def store(self, lane: Lane, space: str, address: int, size: int, value: int) -> None:
+        self._show(lane, space, address, size, True)
         data, start = self.machine.locate(lane, space, address, size)
         data[start : start + size] = pattern(value, 8 * size).to_bytes(size, "little")

@@ -1,0 +1,310 @@
+"""The sanitizer: each kind of fault is found where it is, and right kernels are left in peace."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qgpu.errors import UsageError
+from qgpu.interp.sanitize import (
+    BARRIER,
+    FAULT,
+    MISALIGNED,
+    OUT_OF_BOUNDS,
+    RACE,
+    UNINITIALISED,
+    Finding,
+    sanitize,
+)
+from qgpu.kernel import LaunchShape
+from qgpu.ptx.clang import cuda_to_ptx
+from qgpu.ptx.parse import parse_ptx
+from tests.cases import Case, example_cases
+from tests.levels import findings_of
+
+N_BYTES = 2048
+
+
+def watch_ptx(
+    ptx: str, sizes: list[int], block: int, grid: int = 1, **kwargs: int
+) -> list[Finding]:
+    """Findings of kernel ``k``; its arguments are arrays of so many words, then scalars."""
+    module = parse_ptx(ptx, "k.ptx")
+    (kernel,) = module.kernels
+    starts, ranges, at = [], [], 8
+    for size in sizes:
+        starts.append(at)
+        ranges.append((at, at + 4 * size))
+        at += (4 * size + 7) // 8 * 8
+    shape = LaunchShape((grid, 1, 1), (block, 1, 1), tuple(starts), data_base=at, **kwargs)
+    memory = np.zeros(N_BYTES // 4, "<u4").tobytes()
+    return sanitize(module, kernel.name, shape, memory, ranges, max_instructions=20_000)
+
+
+def watch(source: str, sizes: list[int], block: int = 8, grid: int = 1) -> list[Finding]:
+    return watch_ptx(cuda_to_ptx(source, file="k.cu"), sizes, block, grid)
+
+
+def only(findings: list[Finding], kind: str, line: int) -> Finding:
+    assert [(f.kind, f.source) for f in findings] == [(kind, ("k.cu", line))]
+    return findings[0]
+
+
+# --- bounds and alignment -------------------------------------------------------------------------
+
+
+def test_a_read_behind_an_array() -> None:
+    finding = only(watch("""__global__ void k(const int *a, int *out) {
+    int t = threadIdx.x;
+    int left = out[t];
+    out[t] = left +
+        a[t + 1];
+}""", [8, 8]), OUT_OF_BOUNDS, 5)  # fmt: skip
+    assert (finding.thread, finding.count) == ((7, 0, 0), 1)
+    assert finding.message == "read of 4 bytes outside every array, +0 from the end of argument 1"
+    assert finding.instruction.startswith("ld.global")
+
+
+def test_a_write_before_an_array_says_how_far() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    out[(int)threadIdx.x - 1] = 1;
+}""", [8]), OUT_OF_BOUNDS, 2)  # fmt: skip
+    assert finding.message == (
+        "write of 4 bytes outside every array, 4 before the start of argument 1"
+    )
+    assert finding.thread == (0, 0, 0)
+    assert str(finding).startswith("k.cu:2: out of bounds: write of 4 bytes outside every array")
+
+
+def test_a_write_far_outside_the_memory() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    out[threadIdx.x * 1000000] = 1;
+}""", [8]), OUT_OF_BOUNDS, 2)  # fmt: skip
+    assert finding.thread == (1, 0, 0)
+
+
+def test_shared_memory_has_bounds() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    __shared__ int s[8];
+    s[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = s[threadIdx.x + 1];
+}""", [8]), OUT_OF_BOUNDS, 5)  # fmt: skip
+    assert finding.thread == (7, 0, 0)
+
+
+def test_a_null_pointer() -> None:
+    findings = watch("""__global__ void k(int *out) {
+    int *p = threadIdx.x < 9 ? (int *)0 : out;
+    *(volatile int *)p = 1;
+}""", [8])  # fmt: skip
+    assert {f.kind for f in findings} == {OUT_OF_BOUNDS}
+
+
+def test_a_misaligned_word() -> None:
+    finding = only(watch("""__global__ void k(const char *a, int *out) {
+    out[threadIdx.x] = *(const int *)(a + 4 * threadIdx.x + 2);
+}""", [8, 8], block=2), MISALIGNED, 2)  # fmt: skip
+    assert "not aligned to 4 bytes" in finding.message
+
+
+def test_the_last_element_is_inside() -> None:
+    assert watch("__global__ void k(char *a) { a[31] = a[0]; }", [8], block=1) == []
+
+
+# --- what was never written -----------------------------------------------------------------------
+
+
+def test_shared_memory_read_before_it_is_written() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    __shared__ int s[9];
+    s[threadIdx.x] = 1;
+    __syncthreads();
+    out[threadIdx.x] = s[threadIdx.x + 1];
+}""", [8]), UNINITIALISED, 5)  # fmt: skip
+    assert (finding.thread, finding.count) == ((7, 0, 0), 1)
+
+
+def test_a_local_array_with_a_hole() -> None:
+    finding = only(watch("""__global__ void k(const int *index, int *out) {
+    int mine[4];
+    mine[index[threadIdx.x] + 1] = 5;
+    out[threadIdx.x] = mine[index[threadIdx.x] + 2];
+}""", [8, 8]), UNINITIALISED, 4)  # fmt: skip
+    assert "local memory" in finding.message
+    assert finding.count == 8
+
+
+HEAD = """.version 7.8
+.target sm_75
+.address_size 64
+.visible .entry k(.param .u64 p)
+{ .reg .b32 %r<9>; .reg .b64 %rd<9>; .reg .pred %q<9>;
+ld.param.u64 %rd1, [p];
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "register", "line"),
+    [
+        ("add.u32 %r1, %r2, 1;", "%r2", 7),
+        ("mov.u32 %r3, %r2;\nst.global.u32 [%rd1], %r3;", "%r3", 8),
+        ("@%q1 st.global.u32 [%rd1], 1;", "%q1", 7),
+        ("st.global.u32 [%rd2], 1;", "%rd2", 7),
+        (
+            "setp.eq.u32 %q1, 1, 2;\nselp.u32 %r1, 1, %r2, %q1;\nst.global.u32 [%rd1], %r1;",
+            "%r1",
+            9,
+        ),
+    ],
+)
+def test_a_register_that_was_never_written(body: str, register: str, line: int) -> None:
+    findings = watch_ptx(f"{HEAD}{body}\nret; }}", [4], 1)
+    first = findings[0]
+    assert (first.kind, first.line) == (UNINITIALISED, line)
+    assert first.message == f"register {register} is read before it is written"
+    assert str(first).startswith(f"k.ptx:{line}: uninitialised: register {register}")
+
+
+def test_moving_or_leaving_out_an_unwritten_register_is_no_use_of_it() -> None:
+    body = """mov.u32 %r1, %r2; mov.u32 %r1, 5; setp.eq.u32 %q1, 1, 1;
+selp.u32 %r3, %r1, %r4, %q1; st.global.u32 [%rd1], %r3; ret; }"""
+    assert watch_ptx(HEAD + body, [4], 1) == []
+
+
+# --- races ----------------------------------------------------------------------------------------
+
+
+def test_a_missing_barrier() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    __shared__ int s[8];
+    s[threadIdx.x] = threadIdx.x;
+    out[threadIdx.x] = s[3 - threadIdx.x];
+}""", [8], block=4), RACE, 4)  # fmt: skip
+    assert "with no barrier between" in finding.message
+    assert "line 3" in finding.message
+
+
+def test_a_missing_second_barrier() -> None:
+    """The classic: a tile is overwritten while others still read it."""
+    findings = watch("""__global__ void k(int *out, int *in) {
+    __shared__ int s[8];
+    int t = threadIdx.x, sum = 0;
+#pragma unroll 1
+    for (int i = 0; i < 3; i++) {
+        s[t] = in[t] + i;
+        __syncthreads();
+        sum += s[7 - t];
+    }
+    out[t] = sum;
+}""", [8, 8])  # fmt: skip
+    assert {(f.kind, f.source) for f in findings} == {(RACE, ("k.cu", 6)), (RACE, ("k.cu", 8))}
+
+
+def test_two_threads_write_one_word() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    __shared__ int s;
+    s = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = s;
+}""", [8]), RACE, 3)  # fmt: skip
+    assert finding.count >= 7
+
+
+def test_neighbouring_bytes_are_no_race() -> None:
+    assert watch("""__global__ void k(char *out) {
+    __shared__ char s[8];
+    s[threadIdx.x] = threadIdx.x;
+    __syncthreads();
+    out[threadIdx.x] = s[7 - threadIdx.x];
+}""", [2]) == []  # fmt: skip
+
+
+def test_atomics_do_not_race_with_each_other_but_with_plain_accesses() -> None:
+    source = """__global__ void k(int *out) {{
+    __shared__ int s;
+    if (threadIdx.x == 0) s = 0;
+    __syncthreads();
+    atomicAdd(&s, 1);
+    {barrier}
+    out[threadIdx.x] = *(volatile int *)&s;
+}}"""
+    assert watch(source.format(barrier="__syncthreads();"), [8]) == []
+    assert RACE in {f.kind for f in watch(source.format(barrier=""), [8])}
+
+
+def test_a_warp_barrier_orders_the_lanes_of_its_warp_only() -> None:
+    source = """__global__ void k(int *out) {{
+    __shared__ int s[8];
+    int t = threadIdx.x;
+    s[t] = t;
+    __syncwarp();
+    out[t] = s[{other}];
+}}"""
+    assert watch(source.format(other="t ^ 1"), [8]) == []
+    assert RACE in {f.kind for f in watch(source.format(other="t ^ 4"), [8])}
+
+
+def test_a_lock_orders_what_it_guards() -> None:
+    assert watch("""__global__ void k(int *out) {
+    __shared__ int lock, sum;
+    if (threadIdx.x == 0) { lock = 0; sum = 0; }
+    __syncthreads();
+    if (threadIdx.x % 4 == 0) {
+        while (atomicCAS(&lock, 0, 1)) { }
+        sum += threadIdx.x;
+        atomicExch(&lock, 0);
+    }
+    __syncthreads();
+    out[threadIdx.x] = sum;
+}""", [16], block=16) == []  # fmt: skip
+
+
+# --- barriers and other ends ----------------------------------------------------------------------
+
+
+def test_threads_at_different_barriers() -> None:
+    finding = only(watch("""__global__ void k(int *out) {
+    if (threadIdx.x & 1) {
+        out[threadIdx.x] = 1;
+        __syncthreads();
+    } else {
+        out[threadIdx.x] = 2;
+        __syncthreads();
+        out[threadIdx.x] = 3;
+    }
+}""", [8]), BARRIER, 4)  # fmt: skip
+    assert "line 4, line 7" in finding.message
+
+
+def test_threads_that_left_are_not_missed_at_a_barrier() -> None:
+    assert watch("""__global__ void k(int *out) {
+    if (threadIdx.x > 5) return;
+    __syncthreads();
+    out[threadIdx.x] = 1;
+}""", [8]) == []  # fmt: skip
+
+
+def test_a_trap_is_the_last_finding() -> None:
+    (finding,) = watch("""__global__ void k(int *out) {
+    if (threadIdx.x == 3) __trap();
+    out[threadIdx.x] = 1;
+}""", [8])  # fmt: skip
+    assert finding.kind == FAULT
+    assert "trap" in str(finding)
+
+
+def test_an_endless_loop_ends() -> None:
+    (finding,) = watch_ptx(f"{HEAD}L: bra L; }}", [4], 1)
+    assert finding.kind == FAULT
+    assert "20000 instructions" in str(finding)
+
+
+def test_an_unknown_kernel() -> None:
+    with pytest.raises(UsageError, match="no kernel 'other'"):
+        sanitize(parse_ptx(f"{HEAD}ret; }}", "k.ptx"), "other", LaunchShape(), bytes(64), [])
+
+
+@pytest.mark.parametrize("case", example_cases(), ids=str)
+def test_the_examples_are_clean(case: Case) -> None:
+    assert findings_of(case) == []
