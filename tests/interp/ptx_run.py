@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from qgpu.interp.ptx import run_ptx
 from qgpu.kernel import LaunchShape
@@ -57,3 +58,18 @@ def words(
     out = run_ptx(module, kernel.name, shape, memory, max_instructions=limit)
     assert out[:FIRST] == bytes(FIRST)
     return list(struct.unpack(f"<{len(data)}{form}", out[FIRST:]))
+
+
+def kernel(body: str, opt: str = "-O1", params: str = "int *a", before: str = "") -> Module:
+    return cuda_module(f"{before}\n__global__ void k({params}) {{ {body} }}", opt)
+
+
+def run(body: str, data: list[int], **more: Any) -> list[int]:
+    """A CUDA kernel over ``int *a`` at -O1."""
+    return words(kernel(body), data, **more)
+
+
+def asm(body: str, data: list[int], declarations: str = "", **more: Any) -> list[int]:
+    """A PTX body; each thread's own word is at [%rd1]."""
+    own = "mul.wide.u32 %rd1, %r0, 4; add.u64 %rd1, %rd1, %rd0;\n"
+    return words(ptx_module(own + body, declarations), data, **more)
