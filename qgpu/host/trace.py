@@ -17,6 +17,7 @@ from typing import Any
 from qgpu.errors import Error, UsageError
 from qgpu.host.launch import Result
 from qgpu.host.layers import layer_map
+from qgpu.host.names import plain_name
 from qgpu.host.program import Kernel
 from qgpu.interp.machine import Machine, StageEvent
 from qgpu.isa import Register
@@ -249,7 +250,7 @@ def trace_json(kernel: Kernel, result: Result) -> dict[str, Any]:
     replay = _Replay(job.spec, lowered, list(memory))
     return {
         "format": FORMAT,
-        "kernel": kernel.name, "backend": result.backend, "check": result.check,
+        "kernel": plain_name(kernel.name), "backend": result.backend, "check": result.check,
         "seconds": result.seconds, "spec": asdict(job.spec),
         "grid": list(result.shape.grid), "block": list(result.shape.block),
         "n_threads": job.n_threads, "fed": len(job.prompt()),
