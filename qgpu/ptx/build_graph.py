@@ -14,7 +14,8 @@ from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
 )
 from qgpu.ptx.cfg import drop_unreachable, reachable
 from qgpu.ptx.memory import Memory
-from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Node, Value, Virtual, imm
+from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Value, Virtual, imm
+from qgpu.ptx.promote import opaque_base
 from qgpu.ptx.select import Selector, select_instruction
 from qgpu.ptxir import Branchtargets, Function, Inst, Label
 
@@ -49,27 +50,11 @@ def build_graph(
             select_instruction(selector, statement)
     selector.block.target = selector.exit_edge
     if graph.local_base is not None:
-        _local_base(graph, memory, shape)
+        graph.entry.nodes.insert(0, opaque_base(graph.local_base))
     if head is not None and isinstance(selector.ctaid, Virtual):
         _grid_loop(selector, head, selector.ctaid)
     drop_unreachable(graph)
     return graph
-
-
-def _local_base(graph: Graph, memory: Memory, shape: LaunchShape) -> None:
-    """The thread's frame: the first frame plus the thread index times the frame's size."""
-    frames = memory.frames_place()
-    assert graph.local_base is not None and frames is not None
-    base = graph.local_base
-    if shape.n_threads == 1:
-        graph.entry.nodes.insert(0, Node(Op.MOV, imm(frames.address), dst=base))
-        return
-    thread, offset = graph.fresh(), graph.fresh()
-    graph.entry.nodes[:0] = [
-        Node(Op.TID, dst=thread),
-        Node(Op.MUL, thread, imm(memory.frame_bytes), dst=offset),
-        Node(Op.ADD, offset, imm(frames.address), dst=base),
-    ]
 
 
 def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:

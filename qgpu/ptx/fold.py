@@ -206,9 +206,9 @@ def _by_facts(node: Node, facts: Facts) -> Value | None:
     if op is Op.LTS and b == ZERO and facts.limit(a) < 1 << 31:
         return ZERO
     made = facts.definition(a)
-    if op is Op.LTU and made is not None and made.op is Op.ADD and b in (made.a, made.b):
-        if facts.limit(made.a) + facts.limit(made.b) <= MASK32:
-            return ZERO  # the carry of a sum that cannot overflow
+    is_carry = op is Op.LTU and made is not None and made.op is Op.ADD and b in (made.a, made.b)
+    if is_carry and made is not None and facts.limit(made.a) + facts.limit(made.b) <= MASK32:
+        return ZERO  # the sum cannot overflow
     if op in (Op.EQ, Op.NE) and isinstance(b, Immediate) and made is not None:
         return _compare_of_boolean(node, made, b.value, facts)
     return None

@@ -21,6 +21,7 @@ from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import Block, Condition, Edge, Graph, Value, Virtual
 from qgpu.ptx.optimise import find_values, optimise
 from qgpu.ptx.pack import Limits, pack
+from qgpu.ptx.promote import place_frames, promote
 from qgpu.ptx.regalloc import (
     Group,
     Spiller,
@@ -52,6 +53,11 @@ def lower(
     memory = Memory(module, function, spec, shape)
     graph = build_graph(function, spec, shape, memory, module.file)
     optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
+    if graph.local_base is not None:
+        while promote(graph, memory):
+            optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
+        place_frames(graph, memory, shape.n_threads)
+        optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
     sink_into_serial(graph, shape.n_threads, Limits(spec.n_stages, spec.n_registers - 1))
     coalesce(graph, shape.n_threads)
     groups, colours = allocate(graph, spec, shape, memory)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from qgpu.isa import MASK32, Immediate, Op
-from qgpu.ptx.cfg import dominators, drop_unreachable
+from qgpu.ptx.cfg import dominators, drop_unreachable, liveness
 from qgpu.ptx.fold import Facts, simplify
 from qgpu.ptx.mir import ONE, Block, Condition, Graph, Node, Value, Virtual, imm
 from qgpu.ptx.shape_graph import if_convert, merge_chains, thread_jumps
@@ -349,6 +349,25 @@ def remove_dead(graph: Graph) -> bool:
         ]  # fmt: skip
         changed |= len(kept) != len(block.nodes)
         block.nodes = kept
+    return _remove_overwritten(graph) or changed
+
+
+def _remove_overwritten(graph: Graph) -> bool:
+    """Definitions that no way reads before the next one."""
+    changed = False
+    _, live_out = liveness(graph)
+    for block in graph.blocks:
+        live = set(live_out[block])
+        if block.condition is not None:
+            live.add(block.condition.reg)
+        kept: list[Node] = []
+        for node in reversed(block.nodes):
+            if node.op is Op.ST or node.dst in live:
+                kept.append(node)
+                live -= {node.dst}
+                live |= set(node.sources())
+        changed |= len(kept) != len(block.nodes)
+        block.nodes = kept[::-1]
     return changed
 
 
