@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qgpu.errors import CompileError, LaunchError
-from qgpu.interp.ptx_alu import FLOATS
+from qgpu.interp.ptx_types import FLOATS
 from qgpu.ptxir import Branchtargets, Function, Inst, Label, Module
 
 if TYPE_CHECKING:

@@ -10,18 +10,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from qgpu.errors import Error
-from qgpu.interp.ptx_alu import (
-    BITS,
-    Unsupported,
-    atomic,
-    carry_rule,
-    comparison,
-    pattern,
-    rule_of,
-)
+from qgpu.interp.ptx_alu import atomic, carry_rule, comparison, rule_of
 from qgpu.interp.ptx_code import Body, Code, Instruction, Read, Write
 from qgpu.interp.ptx_memory import CODE_BASE, from_generic, to_generic, variable_bytes, window_of
 from qgpu.interp.ptx_operands import Operands
+from qgpu.interp.ptx_types import BITS, Unsupported, pattern
 from qgpu.interp.ptx_warp import WARP_DECODERS
 from qgpu.ptxir import Inst, Operand, Pair, Reg, Sym, Variable, Vec
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qgpu.interp.ptx_alu import BITS, Unsupported, as_type, pattern
 from qgpu.interp.ptx_code import Body, Code, Read, Write
 from qgpu.interp.ptx_memory import CODE_BASE, to_generic
+from qgpu.interp.ptx_types import BITS, Unsupported, as_type, pattern
 from qgpu.ptxir import Imm, Mem, Not, Operand, Reg, Sym, Vec
 
 if TYPE_CHECKING:

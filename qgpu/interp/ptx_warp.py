@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from qgpu.interp.ptx_alu import Unsupported
 from qgpu.interp.ptx_code import Instruction, Read, Write
 from qgpu.interp.ptx_memory import Fault
 from qgpu.interp.ptx_threads import Wait
+from qgpu.interp.ptx_types import Unsupported
 from qgpu.ptxir import Operand, Pair, Reg
 
 if TYPE_CHECKING:
