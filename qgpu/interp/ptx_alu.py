@@ -196,12 +196,14 @@ RULES: dict[str, Callable[[list[str], str], Rule]] = {
     "abs": _one(lambda a, t: abs(a)), "neg": _one(lambda a, t: -a),
     "min": _extreme(min), "max": _extreme(max),
     "popc": _count(lambda a, n: a.bit_count()), "clz": _count(lambda a, n: n - a.bit_length()),
-    "brev": _one(ptx_bits.reverse), "bfind": ptx_bits.bfind, "fns": ptx_bits.fns, "bfe": ptx_bits.bfe, "bfi": ptx_bits.bfi,
-    "bmsk": ptx_bits.bmsk, "szext": ptx_bits.szext, "dp4a": ptx_bits.dot(8), "dp2a": ptx_bits.dot(16), "prmt": ptx_bits.prmt,
+    "brev": _one(ptx_bits.reverse), "bfind": ptx_bits.bfind, "fns": ptx_bits.fns,
+    "bfe": ptx_bits.bfe, "bfi": ptx_bits.bfi, "bmsk": ptx_bits.bmsk, "szext": ptx_bits.szext,
+    "dp4a": ptx_bits.dot(8), "dp2a": ptx_bits.dot(16), "prmt": ptx_bits.prmt,
     "and": _two(lambda a, b: a & b), "or": _two(lambda a, b: a | b),
     "xor": _two(lambda a, b: a ^ b), "not": _one(lambda a, t: ~a),
     "cnot": _one(lambda a, t: int(a == 0)), "lop3": ptx_bits.lop3,
-    "shl": _shl, "shr": _shr, "shf": ptx_bits.shf, "cvt": _cvt, "set": _set, "selp": _selp, "slct": _slct,
+    "shl": _shl, "shr": _shr, "shf": ptx_bits.shf,
+    "cvt": _cvt, "set": _set, "selp": _selp, "slct": _slct,
 }  # fmt: skip
 
 # Which read or move bits alone, so that a float register may pass through them.

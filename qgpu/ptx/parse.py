@@ -255,9 +255,11 @@ def _parser() -> Lark:
 def _syntax_error(error: UnexpectedInput, text: str, file: str) -> CompileError:
     line = error.line if error.line and error.line > 0 else text.count("\n") + 1
     source = text.split("\n")[line - 1].strip() if line <= text.count("\n") + 1 else ""
-    at = text[error.pos_in_stream or 0 :] if isinstance(error, UnexpectedCharacters) else ""
-    word = re.match(r"[\w.$%]+|.", at) or getattr(error, "token", "")
-    found = word[0] if isinstance(word, re.Match) else str(word)
+    if isinstance(error, UnexpectedCharacters):
+        word = re.match(r"[\w.$%]+|.", text[error.pos_in_stream or 0 :])
+        found = word[0] if word else ""
+    else:
+        found = str(getattr(error, "token", ""))
     reason = f"PTX syntax error at {found!r}" if found else "PTX ends in the middle of a statement"
     return CompileError(reason, file=file, line=line, instruction=source or None)
 
