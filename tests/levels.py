@@ -20,6 +20,7 @@ from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import REFERENCE, WORD_BYTES, MachineSpec
 from qgpu.ptx.clang import cuda_to_ptx
 from qgpu.ptx.lower import lower
+from qgpu.tokens import Token, launch_tokens, memory_tokens, program_tokens
 from tests.cases import Array, Case
 
 Results = list[Array | None]
@@ -75,3 +76,15 @@ def findings_of(case: Case, opt: str = "-O1") -> list[Finding]:
     bound, shape, words = bound_of(case, kernel)
     memory = np.array(words, dtype="<u4").tobytes()
     return sanitize(kernel.program.module, kernel.name, shape, memory, bound.ranges)
+
+
+def prompt_of(case: Case, lowered: Lowered, spec: MachineSpec = REFERENCE) -> list[Token]:
+    """What the host feeds for the launch: program, memory, warps, Go."""
+    _, shape, words = bound_of(case, kernel_of(case), spec)
+    for address, value in lowered.image.items():
+        words[address] = value
+    return [
+        *program_tokens(spec, lowered.blocks),
+        *memory_tokens(spec, words),
+        *launch_tokens(spec, shape.n_threads),
+    ]
