@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.progress import (
@@ -56,17 +57,30 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
 
     name = base or DEFAULT_BASE
     folder = resolve_base(name, revision)
+    err = console(stderr=True)
     with writing(f"writing {out}") as progress:
         manifest = build_checkpoint(
             folder, Path(out), SPECS[spec_name], base_name=name, prove=not no_proof,
-            progress=progress,
+            step=lambda what: err.print(what, markup=False), progress=progress,
         )  # fmt: skip
     show = console()
     show.print(f"{out}: {manifest['qgpu']['circuit_layers']} circuit layers before "
                f"{manifest['base']['layers']} of {name}")  # fmt: skip
-    for key, value in manifest["facts"].items():
-        if not isinstance(value, (list, dict)):
-            show.print(f"{key}: {value}", markup=False)
+    show.print(silence_line(manifest["facts"]["silence"]), markup=False)
+    show.print(f"behind the base's layers the intended machine token leads by at least "
+               f"{manifest['facts']['least_margin']:.2f}")  # fmt: skip
+
+
+def silence_line(proof: dict[str, Any]) -> str:
+    """What was proven of the circuit's silence, with its numbers."""
+    numbers = (f"margin {proof['margin']:.2f}, largest gate {proof['bound']:.3g}, "
+               f"{proof['equal_rows']} of {proof['rows_run']} rows run bit-identical")  # fmt: skip
+    if proof["holds"]:
+        return f"silent on all {proof['rows']} rows of text, proven: {numbers}"
+    return (
+        f"NOT SILENT: the silence cannot be proven on this table ({numbers}, "
+        f"{proof['failing_rows']} rows on the wrong side); measure the drift with `qgpu kl`"
+    )
 
 
 @click.command(epilog="Example:  qgpu standin --like demo --out build/base")

@@ -14,6 +14,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from qgpu.errors import CheckpointError
 
 INDEX = "model.safetensors.index.json"
@@ -41,6 +43,17 @@ class Stored:
     def n_bytes(self) -> int:
         return self.stop - self.start
 
+    def rows(self) -> Bfloat16Rows:
+        """The matrix without reading it whole."""
+        return Bfloat16Rows(self)
+
+    def array(self) -> np.ndarray[Any, Any]:
+        """A bf16 or fp32 tensor in fp32."""
+        raw = b"".join(self.read())
+        if self.dtype == "F32":
+            return np.frombuffer(raw, np.float32).reshape(self.shape)
+        return _from_bfloat16(np.frombuffer(raw, np.uint16)).reshape(self.shape)
+
     def read(self) -> Iterator[bytes]:
         """The bytes, in chunks."""
         with self.file.open("rb") as stream:
@@ -52,6 +65,25 @@ class Stored:
                     raise CheckpointError(f"{self.file} is truncated")
                 left -= len(chunk)
                 yield chunk
+
+
+def _from_bfloat16(raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    wide: np.ndarray[Any, Any] = raw.astype(np.uint32) << 16
+    return wide.view(np.float32)
+
+
+class Bfloat16Rows:
+    """A stored bf16 matrix whose slices of rows are fp32 arrays; the file is only mapped."""
+
+    def __init__(self, stored: Stored) -> None:
+        self.shape = stored.shape
+        self._raw = np.memmap(stored.file, np.uint16, "r", stored.start, stored.shape)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: slice) -> np.ndarray[Any, Any]:
+        return _from_bfloat16(self._raw[rows])
 
 
 def read_json(path: Path) -> dict[str, Any]:

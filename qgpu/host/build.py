@@ -3,39 +3,54 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import torch
 
 from qgpu.compiler.checkpoint import Folder
+from qgpu.compiler.emit import Silence
+from qgpu.compiler.evaluate import Executor
 from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, merge
-from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan, build_plan
-from qgpu.compiler.silence import Silence
+from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
+from qgpu.compiler.silence import make_silent
 from qgpu.compiler.weights import circuit_tensors, machine_embedding, machine_head, widths_of
+from qgpu.host.margin import least_margin
 from qgpu.host.tokenizer import add_machine_tokens
 from qgpu.machine import MachineSpec
 
 HEAD_SIZE = 0.05
+WEAK = 0.3  # of the median weight of the base's final norm
 
 
-def make_circuit(plan: Plan, silence: Silence) -> Circuit:
+def make_circuit(
+    plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: int = N_CIRCUIT_LAYERS
+) -> Circuit:
     """The compiled machine in the form that the merge takes."""
 
     def layers() -> Iterator[dict[str, torch.Tensor]]:
-        for _, tensors in circuit_tensors(plan, silence):
+        for _, tensors in islice(circuit_tensors(plan, silence), n_layers):
             yield tensors
 
     place = plan.memory_place
     return Circuit(
         spec=plan.spec,
-        n_layers=N_CIRCUIT_LAYERS,
+        n_layers=n_layers,
         layers=layers,
         embedding=machine_embedding(plan),
         head=machine_head(plan, HEAD_SIZE),
         memory={"layer": place.layer, "heads": place.heads, "n_words": place.n_words},
-        facts={"layers": [layer.name for layer in plan.layers]},
+        facts=facts,
     )
+
+
+def weak_dims(folder: Folder) -> frozenset[int]:
+    """Dims that the base's final norm all but mutes or turns around: no place for the code."""
+    weight = 1 + folder.tensors[f"{folder.prefix}norm.weight"].array()
+    weak = np.flatnonzero(weight < WEAK * np.median(weight))
+    return frozenset(int(dim) for dim in weak)
 
 
 def build(
@@ -45,13 +60,33 @@ def build(
     *,
     base_name: str | None = None,
     prove: bool = True,
+    n_layers: int = N_CIRCUIT_LAYERS,
+    step: Callable[[str], None] = lambda what: None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, Any]:
-    """Compile and merge; returns the manifest."""
+    """Compile and merge; returns the manifest.
+
+    ``prove`` also runs every row of the base's table through the circuit's gates; the bound that
+    proves the silence is computed in any case. ``step`` is told what is being done, ``progress``
+    how many bytes were written. ``n_layers`` may be less only where the plan is shorter.
+    """
     folder = Folder.open(base)
     check_base(folder)
-    plan = build_plan(spec, widths_of(folder.text_config))
-    circuit = make_circuit(plan, Silence((), (), 0.0))
+    step("finding the direction that tells text from machine tokens, and proving the silence")
+    widths = widths_of(folder.text_config)
+    table = cast(np.ndarray, folder.embedding.rows())  # all that is asked of it: slices of rows
+    silent = make_silent(spec, widths, table, weak=weak_dims(folder), run=prove)
+    step("holding the machine's tokens against the base's own layers")
+    executor = Executor.build(silent.plan, silent.silence)
+    margin = least_margin(folder, executor, machine_head(silent.plan, HEAD_SIZE))
+    facts = {
+        "silence": silent.proof.as_json(),
+        "least_margin": margin,
+        "layers": [layer.name for layer in silent.plan.layers],
+    }
+    del executor
+    circuit = make_circuit(silent.plan, silent.silence, facts, n_layers)
+    step(f"writing {target}")
 
     def write_tokenizer(source: Path, copy: Path) -> None:
         add_machine_tokens(source, copy, spec, folder.embedding.shape[0])
@@ -72,6 +107,12 @@ def model_card(manifest: dict[str, Any], base_name: str) -> str:
                 "pipeline_tag: text-generation", "tags: [qgpu, qwen3_5]"]  # fmt: skip
     if "/" in base_name:
         metadata += [f"base_model: {base_name}", "base_model_relation: merge"]
+    proof = manifest["facts"].get("silence", {})
+    silence = (
+        f"it was proven that the circuit is silent on all {proof['rows']} rows of text"
+        if proof.get("holds")
+        else "the circuit's silence on text is NOT proven for this base: text may drift"
+    )
     kind = (
         "The base is multimodal: its vision tower and other tensors are kept, byte for byte."
         if base["model_type"] == "qwen3_5"
@@ -84,7 +125,7 @@ def model_card(manifest: dict[str, Any], base_name: str) -> str:
         f"{spec['n_warps']} warps of {spec['n_lanes']} lanes, {spec['n_registers'] - 1} registers, "
         f"{spec['n_blocks']} machine blocks and {spec['n_words']} words of memory. "
         "An integer CUDA kernel runs in the model's own forward passes.", "",
-        f"{kind} Every tensor of the base is copied byte for byte; the circuit is silent on text. "
+        f"{kind} Every tensor of the base is copied byte for byte; {silence}. "
         f"The vocabulary has {base['embedding_rows']} rows of the base and behind them the "
         "machine's tokens, which generation_config.json suppresses in ordinary text.", "",
         "Loads with `AutoModelForCausalLM.from_pretrained`, no remote code. The recurrent state of "
