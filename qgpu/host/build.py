@@ -25,9 +25,7 @@ HEAD_SIZE = 0.05
 WEAK = 0.3  # of the median weight of the base's final norm
 
 
-def make_circuit(
-    plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: int = N_CIRCUIT_LAYERS
-) -> Circuit:
+def make_circuit(plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: int) -> Circuit:
     """The compiled machine in the form that the merge takes."""
 
     def layers() -> Iterator[dict[str, torch.Tensor]]:
@@ -60,7 +58,7 @@ def build(
     *,
     base_name: str | None = None,
     prove: bool = True,
-    n_layers: int = N_CIRCUIT_LAYERS,
+    pad: bool = True,
     step: Callable[[str], None] = lambda what: None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, Any]:
@@ -68,7 +66,7 @@ def build(
 
     ``prove`` also runs every row of the base's table through the circuit's gates; the bound that
     proves the silence is computed in any case. ``step`` is told what is being done, ``progress``
-    how many bytes were written. ``n_layers`` may be less only where the plan is shorter.
+    how many bytes were written. Without ``pad`` the checkpoint has just the plan's layers, not 45.
     """
     folder = Folder.open(base)
     check_base(folder)
@@ -85,6 +83,7 @@ def build(
         "layers": [layer.name for layer in silent.plan.layers],
     }
     del executor
+    n_layers = N_CIRCUIT_LAYERS if pad else len(silent.plan.layers)
     circuit = make_circuit(silent.plan, silent.silence, facts, n_layers)
     step(f"writing {target}")
 
