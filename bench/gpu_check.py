@@ -40,7 +40,7 @@ def _parameter(param: Any, arg: Any, final: Any, sizes: dict[str, int]) -> Recor
             "expect": final.tobytes().hex()}  # fmt: skip
 
 
-def prepare(out: Path, levels: list[str], n_fuzz: int, seed: int) -> None:
+def prepare(out: Path, levels: list[str], n_fuzz: int, seed: int, only: str = "") -> None:
     """Compile every case and write the PTX and one JSON with launches, inputs and results."""
     sys.path.insert(0, str(Path(__file__).parent.parent))
     from qgpu.host.program import compile as compile_program
@@ -48,7 +48,7 @@ def prepare(out: Path, levels: list[str], n_fuzz: int, seed: int) -> None:
     from qgpu.ptxir import TYPE_BYTES
     from tests.cases import all_cases
 
-    cases = list(all_cases())
+    cases = [case for case in all_cases() if only in case.name]
     if n_fuzz:
         from bench.fuzz import fuzz_cases
 
@@ -270,6 +270,7 @@ def main() -> int:
     one = commands.add_parser("prepare", help="compile the corpus into a self-contained folder")
     one.add_argument("--out", type=Path, required=True)
     one.add_argument("--opt", action="append", help="clang level (-O1); repeat for more")
+    one.add_argument("--only", default="", help="cases whose name has this text")
     one.add_argument("--fuzz", type=int, default=0, help="add this many random programs")
     one.add_argument("--seed", type=int, default=0)
     two = commands.add_parser("run", help="run a prepared folder on the GPU")
@@ -281,7 +282,7 @@ def main() -> int:
     given = parser.parse_args()
     match given.command:
         case "prepare":
-            prepare(given.out, given.opt or ["-O1"], given.fuzz, given.seed)
+            prepare(given.out, given.opt or ["-O1"], given.fuzz, given.seed, given.only)
         case "run":
             return run(given.folder, given.out)
         case "work":
