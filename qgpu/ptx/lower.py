@@ -18,9 +18,9 @@ from qgpu.ptx.cfg import layout, liveness, loop_depths
 from qgpu.ptx.coalesce import coalesce
 from qgpu.ptx.inline import inline
 from qgpu.ptx.memory import Memory
-from qgpu.ptx.mir import Block, Condition, Edge, Graph, Value, Virtual
+from qgpu.ptx.mir import Block, Condition, Edge, Graph, Node, Value, Virtual
 from qgpu.ptx.optimise import find_values, optimise
-from qgpu.ptx.pack import Limits, pack
+from qgpu.ptx.pack import Limits, block_key, pack
 from qgpu.ptx.promote import place_frames, promote
 from qgpu.ptx.regalloc import (
     Group,
@@ -85,16 +85,20 @@ def _sources(group: Group) -> list[tuple[str, int] | None]:
 # --- groups and registers -------------------------------------------------------------------------
 
 
-def make_groups(graph: Graph, n_threads: int, limits: Limits) -> list[Group]:
+def make_groups(
+    graph: Graph, n_threads: int, limits: Limits, packed: dict[object, list[list[Node]]]
+) -> list[Group]:
     """Every machine block in the order of its number. The machine blocks of a serial block stand
     in reverse, its first one last: the lane that is inside then always goes before those that
-    wait to enter, so it runs through alone."""
+    wait to enter, so it runs through alone. ``packed`` keeps what was packed before."""
     facts = find_values(graph, n_threads)
     _, live_out = liveness(graph)
     chains: dict[Block, list[Group]] = {}
     for block in graph.blocks:
-        packed = pack(block, live_out[block], facts, limits)
-        chain = [Group(nodes, block, False) for nodes in packed]
+        key = block_key(block, live_out[block], limits)
+        if key not in packed:
+            packed[key] = pack(block, live_out[block], facts, limits)
+        chain = [Group(nodes, block, False) for nodes in packed[key]]
         chain[-1].is_last = True
         for group, following in pairwise(chain):
             group.successors = [following]
@@ -115,9 +119,10 @@ def allocate(
 ) -> tuple[list[Group], Colours]:
     """Pack and colour; while registers do not suffice, spill some and pack again."""
     unspillable: set[Virtual] = set()
+    packed: dict[object, list[list[Node]]] = {}
     for spill_round in range(MAX_SPILL_ROUNDS):
         limits = Limits(spec.n_stages, spec.n_registers - 1, in_order=spill_round > 0)
-        groups = make_groups(graph, shape.n_threads, limits)
+        groups = make_groups(graph, shape.n_threads, limits, packed)
         conflicts = interference(groups)
         weights = _weights(graph, shape.n_threads)
         weights |= dict.fromkeys(unspillable, 1e9)
@@ -130,12 +135,11 @@ def allocate(
             continue  # the nodes' own order may already do
         victims = [reg for reg in failed if reg not in unspillable]
         if not victims:
-            victims = sorted(
-                (r for r in conflicts if r not in unspillable), key=lambda r: weights.get(r, 0)
-            )[:1]
+            others = [reg for reg in conflicts if reg not in unspillable]
+            victims = sorted(others, key=lambda reg: weights.get(reg, 0.0))[:1]
         if not victims:
             break
-        for victim in victims[:3]:
+        for victim in victims:
             slot = memory.spill_slot()
             unspillable |= Spiller(graph, victim, slot, shape.n_threads).run()
     raise LimitError("registers", len(conflicts), spec.n_registers - 1)

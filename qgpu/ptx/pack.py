@@ -20,6 +20,8 @@ from qgpu.ptx.mir import Block, Node, Virtual
 MAX_BEAM = 24
 WORK = 1600  # beam width times nodes, for long blocks
 MAX_READY = 10
+WINDOW = 48
+IN_ORDER_BEAM = 4
 OVERFLOW_COST = 8.0  # of a value too many: about what a spill costs
 
 
@@ -107,10 +109,14 @@ class State:
     written: int = 0
     cost: float = 0.0
     groups: tuple[tuple[int, ...], ...] = ()
+    open_mask: int = 0
 
-    @property
-    def open_mask(self) -> int:
-        return sum(1 << n for n in self.open)
+
+def _mask(nodes: tuple[int, ...]) -> int:
+    mask = 0
+    for n in nodes:
+        mask |= 1 << n
+    return mask
 
 
 class Packer:
@@ -129,6 +135,8 @@ class Packer:
             )
             for node in deps.nodes
         ]  # fmt: skip
+        self.needs = [a | b for a, b in zip(deps.before, deps.strictly_before, strict=True)]
+        self.sources = [sum(1 << d for d in data) for data in deps.data]
         self.live = [node.dst in deps.live_out for node in deps.nodes]
         passing = deps.live_out - defined
         self.n_passing = len(passing)
@@ -193,7 +201,7 @@ class Packer:
         if not missing:
             if len(state.open) < self.n_stages:
                 opened = (*state.open, node)
-                yield State(done, opened, state.written, state.cost, state.groups)
+                yield State(done, opened, state.written, state.cost, state.groups, _mask(opened))
             return
         added: list[int] | None = []
         for d in missing:
@@ -204,25 +212,30 @@ class Packer:
             added += [m for m in more if m not in added]
         if added is not None and len(state.open) + len(added) < self.n_stages:
             opened = (*state.open, *added, node)
-            yield State(done, opened, state.written, state.cost, state.groups)
+            yield State(done, opened, state.written, state.cost, state.groups, _mask(opened))
         if len(state.open) < self.n_stages:
             written, cost = state.written, state.cost
             for d in missing:
                 written |= 1 << d
                 cost += self.costs[d]
-            yield State(done, (*state.open, node), written, cost, state.groups)
+            opened = (*state.open, node)
+            yield State(done, opened, written, cost, state.groups, _mask(opened))
 
     def ready(self, state: State) -> list[int]:
-        found = [
-            n for n in range(self.n)
-            if not state.done >> n & 1
-            and not (self.deps.before[n] | self.deps.strictly_before[n]) & ~state.done
-        ]  # fmt: skip
-        if self.limits.in_order:
-            return found[:1]
+        """Nodes that may come next, the ones that use a value already there first; of a long
+        block only the next ``WINDOW`` nodes are looked at."""
+        found: list[int] = []
+        left = ((1 << self.n) - 1) & ~state.done
+        for _ in range(1 if self.limits.in_order else WINDOW):
+            if not left:
+                break
+            n = (left & -left).bit_length() - 1
+            left &= left - 1
+            if not self.needs[n] & ~state.done:
+                found.append(n)
         if len(found) > MAX_READY:
             near = state.open_mask | state.written
-            found.sort(key=lambda n: (not any(near >> d & 1 for d in self.deps.data[n]), n))
+            found.sort(key=lambda n: (not self.sources[n] & near, n))
         return found[:MAX_READY]
 
     def rank(self, state: State) -> float:
@@ -241,6 +254,8 @@ class Packer:
         """The cheapest schedule found."""
         beam = [State()]
         width = max(2, min(MAX_BEAM, WORK // max(1, self.n)))
+        if self.limits.in_order:
+            width = min(width, IN_ORDER_BEAM)
         for _ in range(self.n):
             best: dict[tuple[int, int, int], State] = {}
             for state in beam:
@@ -275,3 +290,9 @@ def block_cost(block: Block, live_out: set[Virtual], facts: Facts, limits: Limit
     deps = Dependences(block.nodes, live_out, condition)
     kept = sum(write_cost(node, facts) for node in block.nodes if node.dst in live_out)
     return Packer(deps, facts, limits).search().cost + kept
+
+
+def block_key(block: Block, live_out: set[Virtual], limits: Limits) -> object:
+    """Equal for a block that packs the same as before. The nodes themselves are part of it."""
+    nodes = tuple((id(n), n.op, n.a, n.b, n.c, n.guard, n.dst) for n in block.nodes)
+    return block, nodes, block.condition, frozenset(live_out), limits
