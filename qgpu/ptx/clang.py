@@ -25,7 +25,7 @@ from qgpu.errors import CompileError, UsageError
 
 TIMEOUT_S = 30
 MEMORY_KIB = 4 << 20
-OUTPUT_BYTES = 16 << 20
+OUTPUT_BYTES = 4 << 20
 SOURCE_BYTES = 1 << 20
 OPT_LEVELS = ("-O0", "-O1", "-O2", "-O3", "-Os")
 SYSTEM_NAMES = ("clang", *(f"clang-{version}" for version in range(22, 13, -1)))

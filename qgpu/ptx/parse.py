@@ -32,7 +32,7 @@ from qgpu.ptx.build import (
 )
 from qgpu.ptxir import Imm, Mem, Module, Not, Operand, Pair, Reg, Sym, Vec
 
-MAX_TEXT_BYTES = 32 << 20
+MAX_TEXT_BYTES = 4 << 20
 
 
 def parse_integer(text: str) -> int:
@@ -276,4 +276,6 @@ def parse_ptx(text: str, file: str = "<ptx>") -> Module:
         raise _syntax_error(error, text, file) from None
     except VisitError as error:
         raise CompileError(f"malformed literal: {error.orig_exc}", file=file) from None
+    except RecursionError:
+        raise CompileError("braces nested too deep", file=file) from None
     return build_module(module, text, file)

@@ -283,6 +283,17 @@ def test_faults_in_declarations(text: str, message: str) -> None:
     assert str(caught.value).startswith(message)
 
 
+@pytest.mark.parametrize("start", [".entry k() ", ".global .u32 x[1] = "])
+def test_braces_nested_without_end(start: str) -> None:
+    with pytest.raises(CompileError, match=r"^x.ptx: braces nested too deep$"):
+        parse_ptx(start + "{" * 5000 + "}" * 5000 + ";", "x.ptx")
+
+
+def test_a_text_that_is_too_long() -> None:
+    with pytest.raises(CompileError, match=r"^x.ptx: the PTX is longer than 4194304 bytes$"):
+        parse_ptx(" " * (5 << 20), "x.ptx")
+
+
 def test_an_empty_file_has_no_kernels() -> None:
     assert parse_ptx("").kernels == []
 
