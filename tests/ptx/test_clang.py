@@ -192,9 +192,10 @@ def test_assembly_reaches_no_assembler() -> None:
          "recursive template instantiation"),
         ("constexpr int f() { for (int i = 0;; i++) {} return 0; }\nconstexpr int x = f();",
          "constant expression"),
-        ("int x = " + "(" * 100_000 + "1" + ")" * 100_000 + ";", "bracket nesting level"),
+        pytest.param("int x = " + "(" * 100_000 + "1" + ")" * 100_000 + ";",
+                     "bracket nesting level", id="brackets"),
         ("#pragma clang __debug crash\n", "clang stopped at a limit"),
-        ("x" * 2_000_000, "longer than"),
+        pytest.param("x" * 2_000_000, "longer than", id="long"),
         ("\0", "NUL"),
     ],
 )  # fmt: skip
