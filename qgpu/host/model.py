@@ -8,8 +8,11 @@ vocabulary, feeds it back, and reads the memory out of the recurrent state at Ha
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from copy import deepcopy
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from qgpu.compiler.checkpoint import MANIFEST, Folder, read_json, sha256
 from qgpu.compiler.merge import GPU_KEY
 from qgpu.compiler.plan import MemoryPlace
 from qgpu.errors import CheckpointError, LaunchError
+from qgpu.host.graph import CAPACITY, StepGraph
 from qgpu.host.launch import Execution, Job, Watch
 from qgpu.machine import MachineSpec
 from qgpu.tokens import Halt, Token, offset_of, tokens
@@ -115,6 +119,8 @@ class Model:
         self._place = MemoryPlace(memory["layer"], memory["heads"], memory["n_words"])
         self.progress: Callable[[int, int], None] | None = None
         self._cache_argument = cache_argument(hf)
+        self.graph = True  # False: no CUDA graph, every token a call of its own
+        self._graph: StepGraph | None = None
 
     @classmethod
     def load(
@@ -190,21 +196,48 @@ class Model:
     @torch.inference_mode()
     def write(self, prompt: Sequence[Token], cache: Any) -> Iterator[Token]:
         """The tokens that the model writes after ``prompt``, greedily, up to Halt."""
-        logits = self.prefill(self.ids(prompt), cache)
+        fed = self.ids(prompt)
+        first = int(self.prefill(fed, cache).argmax())
         self._check_state(cache)
-        written = 0
-        while True:
-            number = int(logits.argmax())
-            token = self.token(number)
-            if token is None:
-                raise LaunchError(
-                    f"token {written + 1} of the launch is id {number}, not a machine token"
-                )
-            written += 1
-            yield token
-            if isinstance(token, Halt):
-                return
-            logits = self.forward([number], cache)[-1]
+        with closing(self._steps(first, cache, len(fed))) as numbers:
+            for place, number in enumerate(chain([first], numbers)):
+                token = self.token(number)
+                if token is None:
+                    raise LaunchError(
+                        f"token {place + 1} of the launch is id {number}, not a machine token"
+                    )
+                yield token
+                if isinstance(token, Halt):
+                    return
+
+    def _steps(self, number: int, cache: Any, position: int) -> Generator[int]:
+        """The ids that follow ``number``, which is to be fed at ``position``: on a GPU by a graph
+        of the forward pass, else one forward pass after another."""
+        if not self.graph or self.device.type != "cuda":
+            while True:
+                number = int(self.forward([number], cache)[-1].argmax())
+                yield number
+        graph = self._loaded_graph(cache, position)
+        try:
+            while True:
+                for following in graph.run(number, position):
+                    number, position = following, position + 1
+                    yield number
+                graph = StepGraph(self.hf, graph.cache, self._cache_argument, 2 * graph.capacity)
+                self._graph = graph
+        finally:
+            self._state(cache).copy_(self._state(graph.cache))
+
+    def _loaded_graph(self, cache: Any, position: int) -> StepGraph:
+        """The captured step, on a copy of ``cache``; captured anew where that is too short."""
+        capacity = CAPACITY
+        while capacity < 2 * position:
+            capacity *= 2
+        if self._graph is None or self._graph.capacity < capacity:
+            self._graph = StepGraph(self.hf, deepcopy(cache), self._cache_argument, capacity)
+        else:
+            self._graph.load(cache)
+        return self._graph
 
     def execute(self, job: Job, watch: Watch) -> Execution:
         """Run a launch token by token."""
