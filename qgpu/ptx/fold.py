@@ -33,6 +33,8 @@ ABSORBING = {
     Op.AND: (0, 0), Op.MUL: (0, 0), Op.MULHU: (0, 0), Op.MULHS: (0, 0), Op.MINU: (0, 0),
     Op.LTU: (0, 0), Op.GEU: (0, 1), Op.OR: (MASK32, MASK32), Op.MAXU: (MASK32, MASK32),
 }  # fmt: skip
+# PRMT selector that extends a sign -> below which value it changes nothing
+SIGN_EXTENSIONS = {0x8880: 1 << 7, 0x9910: 1 << 15}
 
 
 class Facts:
@@ -186,6 +188,11 @@ def _cheaper(node: Node) -> None:
         node.op, node.b = Op.SHR, imm(33 - value.bit_length())
 
 
+def _extends_from(selector: Value | None) -> int:
+    """Below which value a PRMT with the selector changes nothing."""
+    return SIGN_EXTENSIONS.get(selector.value, 0) if isinstance(selector, Immediate) else 0
+
+
 def _by_facts(node: Node, facts: Facts) -> Value | None:
     """What bounds and the operands' own definitions tell."""
     op, a, b = node.op, node.a, node.b
@@ -193,6 +200,8 @@ def _by_facts(node: Node, facts: Facts) -> Value | None:
         mask = b.value
         if mask & (mask + 1) == 0 and facts.limit(a) <= mask:
             return a
+    if op is Op.PRMT and b == ZERO and facts.limit(a) < _extends_from(node.c):
+        return a
     if op is Op.MULHU and facts.limit(a) * facts.limit(b) <= MASK32:
         return ZERO
     if op is Op.SAR and b is not None and facts.limit(a) < 1 << 31:

@@ -185,14 +185,16 @@ def simplify_nodes(graph: Graph, facts: Facts, uses: Counter[Virtual]) -> bool:
     changed = False
     for block in graph.blocks:
         out: list[Node] = []
+        recent = Recent(facts)
         for node in block.nodes:
             before = (node.op, node.a, node.b, node.c)
             value = simplify(node, facts) if node.dst is not None else None
             if value is not None:
                 node.op, node.a, node.b, node.c = Op.MOV, value, None, None
-            _reassociate(node, facts, uses, graph, out)
+            _reassociate(node, recent, uses, graph, out)
             changed |= before != (node.op, node.a, node.b, node.c)
             out.append(node)
+            recent.add(node)
         block.nodes = out
     return changed
 
@@ -208,20 +210,45 @@ JOINED = {
 }
 
 
+class Recent:
+    """What a block's operands were made from, as far as it is still the same at this place: a
+    value always is, a variable until it is defined again."""
+
+    def __init__(self, facts: Facts) -> None:
+        self.facts = facts
+        self.nodes: dict[Virtual, Node] = {}
+
+    def add(self, node: Node) -> None:
+        """The node comes next in the block."""
+        dst = node.dst
+        if dst is None:
+            return
+        stale = [reg for reg, made in self.nodes.items() if dst in set(made.sources())]
+        for reg in (*stale, dst):
+            self.nodes.pop(reg, None)
+        if node.guard is None and dst not in set(node.sources()):
+            self.nodes[dst] = node
+
+    def definition(self, value: Value | None) -> Node | None:
+        """The node whose operands, read here, make the value."""
+        made = self.facts.definition(value)
+        if made is not None and all(is_value(v, self.facts) for v in (made.a, made.b)):
+            return made
+        return self.nodes.get(value) if isinstance(value, Virtual) else None
+
+
 def _reassociate(
-    node: Node, facts: Facts, uses: Counter[Virtual], graph: Graph, out: list[Node]
+    node: Node, recent: Recent, uses: Counter[Virtual], graph: Graph, out: list[Node]
 ) -> None:
     """Gather constants: (x op c) op d, and c in (x + c) << n and in addresses, to the outside."""
-    inner = facts.definition(node.a)
-    if inner is None or not is_value(inner.a, facts) or (inner.op is not Op.ADD and (
-        inner.op is not node.op
-    )):
+    inner = recent.definition(node.a)
+    if inner is None or inner.op not in (Op.ADD, node.op):
         return
     inner_constant, constant = inner.b, node.b
     if node.op in (Op.LD, Op.ST) and inner.op is Op.ADD:
         if isinstance(inner_constant, Immediate) and isinstance(constant, Immediate):
             node.a, node.b = inner.a, imm(constant.value + inner_constant.value)
-        elif constant == imm(0) and uses_of(node.a, uses) == 1 and is_value(inner_constant, facts):
+        elif constant == imm(0) and uses_of(node.a, uses) == 1:
             node.a, node.b = inner.a, inner_constant
         return
     if not (isinstance(inner_constant, Immediate) and isinstance(constant, Immediate)):
@@ -232,7 +259,7 @@ def _reassociate(
     elif node.op in (Op.SHL, Op.MUL) and node.guard is None and uses_of(node.a, uses) == 1:
         part = Node(node.op, inner.a, constant, None, None, graph.fresh(), node.origin, node.epoch)
         out.append(part)
-        facts.add(part)
+        recent.facts.add(part)
         scale = 1 << constant.value if node.op is Op.SHL else constant.value
         node.op, node.a, node.b = Op.ADD, part.dst, imm(inner_constant.value * scale)
 

@@ -126,15 +126,6 @@ def ld(s: Selector, inst: Inst) -> None:
 # --- stores -------------------------------------------------------------------------------------
 
 
-def _is_private(s: Selector, address: Address) -> bool:
-    """Whether the address is a constant place in the thread's own local memory."""
-    made = s.facts.definition(address[0])
-    base = s.graph.local_base
-    return base is not None and (
-        address[0] == base or (made is not None and made.op is Op.ADD and made.a == base)
-    )
-
-
 def _insert_selector(s: Selector, where: Value, bits: int) -> Value:
     """The PRMT selector that puts a value's low byte or half in its place in the word."""
     if bits == 16:
@@ -146,14 +137,17 @@ def _insert_selector(s: Selector, where: Value, bits: int) -> Value:
     return s.emit(Op.PRMT, imm(0x10104014), imm(0x42343232), index)
 
 
-def _store_narrow(s: Selector, bits: int, address: Address, value: Value) -> None:
+def _store_narrow(
+    s: Selector, bits: int, address: Address, value: Value, is_private: bool
+) -> None:
+    """Change a part of a word; in memory that other lanes can reach, one lane at a time."""
     selector = _insert_selector(s, _sum(s, address), bits)
 
     def change() -> None:
         old = s.emit(Op.LD, *address)
         s.effect(Op.ST, *address, s.emit(Op.PRMT, old, value, selector))
 
-    if _is_private(s, address):
+    if is_private:
         change()
     else:
         _serially(s, change)
@@ -167,20 +161,24 @@ def st(s: Selector, inst: Inst) -> None:
     if _is_parameter(s, inst, destination):
         raise s.fail("a kernel parameter cannot be stored to")
     address = address_of(s, destination)
+    is_private = any(part.split("::")[0] in ("local", "param") for part in inst.opcode)
     values = [s.read(item, bits) for item in _places(s, inst, source)]
     with s.guarded():
         condition = s.condition
         for n, words in enumerate(values):
             place = advance(address, n * TYPE_BYTES[type_])
             if bits < 32:
-                _store_narrow(s, bits, place, words[0])
+                _store_narrow(s, bits, place, words[0], is_private)
                 continue
             for k, word in enumerate(words):
                 s.effect(Op.ST, *advance(place, 4 * k), word, condition)
 
 
 def _serially(s: Selector, body: Callable[[], None]) -> None:
-    """Run the body in a block that one lane at a time goes through."""
+    """Run the body in a block that one lane at a time goes through, if there are several."""
+    if s.shape.n_threads == 1:
+        body()
+        return
     serial, after = s.split("serial"), s.split("after")
     s.jump(serial)
     serial.serial = True
