@@ -7,6 +7,7 @@ import sys
 from typing import TextIO
 
 from rich.console import Console
+from rich.status import Status
 
 from qgpu.host.chat.device import LaunchRecord
 from qgpu.host.chat.modes import Outcome
@@ -30,8 +31,23 @@ class Renderer:
         self.console = Console(file=out, highlight=False, markup=False, emoji=False, soft_wrap=True)
         self._at_line_start = True
         self._thinking = False
+        self._status: Status | None = None
+
+    def wait(self, what: str) -> None:
+        """Show on a terminal that something is going on, until the next output."""
+        if self.console.is_terminal and not self._json:
+            self.done_waiting()
+            self._fresh_line()
+            self._status = self.console.status(what, spinner_style="dim")
+            self._status.start()
+
+    def done_waiting(self) -> None:
+        if self._status is not None:
+            self._status.stop()
+            self._status = None
 
     def show(self, event: Event) -> None:
+        self.done_waiting()
         if self._json:
             if isinstance(event, Turn):
                 self.console.file.write(json.dumps(event.as_json(), ensure_ascii=False) + "\n")
@@ -44,15 +60,18 @@ class Renderer:
                 self._stream(text, "dim italic")
             case Called(call):
                 self._show_call(call)
+                self.wait("computing")
             case Launched(record):
                 self.line(describe_launch(record), _launch_style(record))
             case Answered(outcome, _):
                 self._show_outcome(outcome)
+                self.wait("reading the result")
             case Turn():
                 self._show_turn(event)
 
     def line(self, text: str, style: str = "") -> None:
         """A line of its own."""
+        self.done_waiting()
         self._fresh_line()
         if not self._json:
             self.console.print(printable(text), style=style)
@@ -121,8 +140,9 @@ def describe_launch(record: LaunchRecord) -> str:
     place = "in the weights" if record.backend == "weights" else "in the interpreter"
     if record.check == "mismatch":
         return f"  {record.kernel} {place}:{MARKS['mismatch']}"
+    blocks = "1 block" if record.exec_tokens == 1 else f"{record.exec_tokens} blocks"
     return (
-        f"  {record.kernel} {place}: {record.tokens} tokens, {record.exec_tokens} blocks run, "
+        f"  {record.kernel} {place}: {record.tokens} tokens, {blocks} run, "
         f"{record.seconds:.2f} s{MARKS.get(record.check or '', '')}"
     )
 

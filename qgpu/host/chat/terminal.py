@@ -60,6 +60,7 @@ class Terminal:
     def ask(self, question: str) -> None:
         """One turn, shown as it happens."""
         turn: Turn | None = None
+        self.renderer.wait("reading")
         try:
             with interruptible() as stop:
                 for event in self.session.ask(question, stop):
@@ -68,6 +69,8 @@ class Terminal:
                         turn = event
         except KeyboardInterrupt:
             self.renderer.line("(broken off)", "yellow")
+        finally:
+            self.renderer.done_waiting()
         self.failed |= turn is None or turn.error is not None
 
     def handle(self, line: str) -> bool:
