@@ -7,7 +7,6 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import click
 from rich.progress import (
@@ -46,13 +45,17 @@ def writing(what: str) -> Iterator[Callable[[int], None]]:
 @click.option("--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference",
               show_default=True, help="The machine to build.")  # fmt: skip
 @click.option("--no-proof", is_flag=True, help="Skip the proof of silence over every text row.")
-def build(base: str | None, out: str, revision: str | None, spec_name: str, no_proof: bool) -> None:
+@click.option("--allow-drift", is_flag=True,
+              help="Build even where the proof fails and text will drift.")  # fmt: skip
+def build(base: str | None, out: str, revision: str | None, spec_name: str, no_proof: bool,
+          allow_drift: bool) -> None:  # fmt: skip
     """Compile the GPU and merge it in front of a Qwen3.5 checkpoint.
 
     Takes a folder or a hub id (HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are respected). The
     checkpoint appears at --out only when it is complete.
     """
     from qgpu.host.build import build as build_checkpoint
+    from qgpu.host.build import silence_line
     from qgpu.host.hub import DEFAULT_BASE, resolve_base
 
     name = base or DEFAULT_BASE
@@ -61,7 +64,8 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
     with writing(f"writing {out}") as progress:
         manifest = build_checkpoint(
             folder, Path(out), SPECS[spec_name], base_name=name, prove=not no_proof,
-            step=lambda what: err.print(what, markup=False), progress=progress,
+            allow_drift=allow_drift, step=lambda what: err.print(what, markup=False),
+            progress=progress,
         )  # fmt: skip
     show = console()
     show.print(f"{out}: {manifest['qgpu']['circuit_layers']} circuit layers before "
@@ -69,18 +73,6 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
     show.print(silence_line(manifest["facts"]["silence"]), markup=False)
     show.print(f"behind the base's layers the intended machine token leads by at least "
                f"{manifest['facts']['least_margin']:.2f}")  # fmt: skip
-
-
-def silence_line(proof: dict[str, Any]) -> str:
-    """What was proven of the circuit's silence, with its numbers."""
-    numbers = (f"margin {proof['margin']:.2f}, largest gate {proof['bound']:.3g}, "
-               f"{proof['equal_rows']} of {proof['rows_run']} rows run bit-identical")  # fmt: skip
-    if proof["holds"]:
-        return f"silent on all {proof['rows']} rows of text, proven: {numbers}"
-    return (
-        f"NOT SILENT: the silence cannot be proven on this table ({numbers}, "
-        f"{proof['failing_rows']} rows on the wrong side); measure the drift with `qgpu kl`"
-    )
 
 
 @click.command(epilog="Example:  qgpu standin --like demo --out build/base")

@@ -43,9 +43,9 @@ class Stored:
     def n_bytes(self) -> int:
         return self.stop - self.start
 
-    def rows(self) -> Bfloat16Rows:
-        """The matrix without reading it whole."""
-        return Bfloat16Rows(self)
+    def rows(self, n_rows: int | None = None) -> Bfloat16Rows:
+        """The matrix, or its first rows, without reading it whole."""
+        return Bfloat16Rows(self, n_rows)
 
     def array(self) -> np.ndarray[Any, Any]:
         """A bf16 or fp32 tensor in fp32."""
@@ -75,9 +75,10 @@ def _from_bfloat16(raw: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 class Bfloat16Rows:
     """A stored bf16 matrix whose slices of rows are fp32 arrays; the file is only mapped."""
 
-    def __init__(self, stored: Stored) -> None:
-        self.shape = stored.shape
-        self._raw = np.memmap(stored.file, np.uint16, "r", stored.start, stored.shape)
+    def __init__(self, stored: Stored, n_rows: int | None = None) -> None:
+        raw = np.memmap(stored.file, np.uint16, "r", stored.start, stored.shape)
+        self._raw = raw if n_rows is None else raw[:n_rows]
+        self.shape: tuple[int, ...] = self._raw.shape
 
     def __len__(self) -> int:
         return self.shape[0]

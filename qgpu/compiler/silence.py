@@ -14,15 +14,16 @@ run over all rows (``run_rows``) then shows it once more by computing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, vstack
 
-from qgpu.compiler.emit import LayerWeights, Silence, bf16, circuit_layers
+from qgpu.compiler.emit import Silence, bf16, circuit_layers
 from qgpu.compiler.plan import N_GUARDS, Plan, Widths, build_plan
+from qgpu.errors import CompileError
 from qgpu.machine import MachineSpec
 
 LIMIT = 512.0  # silu is 0 in bf16 from -104 down, sigmoid from -240; twice that for bf16's rounding
@@ -30,6 +31,34 @@ START_STRENGTH = 2.0**20
 MAX_STRENGTH = 2.0**60
 CHUNK = 4096
 STEPS = 600
+GUARD_CHOICES = (N_GUARDS, 2 * N_GUARDS)
+MOVED_KEPT = 256  # rows that are named where the proof fails
+
+
+class Table(Protocol):
+    """An embedding table [rows, hidden]; slices of rows are arrays of bf16 numbers."""
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+    def __len__(self) -> int: ...
+    def __getitem__(self, rows: slice, /) -> np.ndarray: ...
+
+
+class Gating(Protocol):
+    """The part of a circuit layer that silence hangs on: what decides whether anything is added."""
+
+    @property
+    def input_norm(self) -> np.ndarray: ...
+    @property
+    def post_norm(self) -> np.ndarray: ...
+    @property
+    def gate(self) -> csr_array: ...
+    @property
+    def z(self) -> csr_array: ...
+    @property
+    def b(self) -> csr_array: ...
+    @property
+    def a(self) -> csr_array: ...
 
 
 @dataclass(frozen=True)
@@ -50,12 +79,12 @@ def unit_rows(table: np.ndarray, eps: float) -> np.ndarray:
     return (table / np.sqrt(mean + eps)).astype(np.float32)
 
 
-def chunks(table: np.ndarray) -> Iterator[np.ndarray]:
+def chunks(table: Table) -> Iterator[np.ndarray]:
     for start in range(0, len(table), CHUNK):
         yield np.asarray(table[start : start + CHUNK], np.float32)
 
 
-def find_direction(table: np.ndarray, n_guards: int, eps: float = 1e-6) -> Direction:
+def find_direction(table: Table, n_guards: int, eps: float = 1e-6) -> Direction:
     """The guard dims where the rows lean most to one side, and on them the w of unit length with
     the largest least w.x: Adam on a soft minimum (docs/design: 8 dims suffice on real tables)."""
     total, square = np.zeros(table.shape[1]), np.zeros(table.shape[1])
@@ -105,7 +134,7 @@ class RowFacts:
     largest_norm: float
 
 
-def row_facts(table: np.ndarray, direction: Direction, norm: np.ndarray, eps: float) -> RowFacts:
+def row_facts(table: Table, direction: Direction, norm: np.ndarray, eps: float) -> RowFacts:
     cosine, low, high, zero = np.inf, np.inf, 0.0, 0
     w, dims = np.array(direction.w, np.float64), list(direction.dims)
     for part in chunks(table):
@@ -125,7 +154,7 @@ def normed_rows(rows: np.ndarray, norm: np.ndarray, eps: float) -> np.ndarray:
     return bf16(rows * (1 / np.sqrt(mean + np.float32(eps))) * (1 + norm))
 
 
-def largest_row(layers: Iterable[LayerWeights], dims: tuple[int, ...]) -> float:
+def largest_row(layers: Iterable[Gating], dims: tuple[int, ...]) -> float:
     """The largest norm of a gate, z, b or a row, guard dims left out."""
     largest = 0.0
     for layer in layers:
@@ -155,7 +184,8 @@ def strength_for(facts: RowFacts, largest: float) -> float:
 @dataclass(frozen=True)
 class Proof:
     """What was proven. ``bound``: the largest pre-activation that any text row can reach (must be
-    <= -LIMIT); ``equal_rows``: rows whose residual left the circuit bit-identical, of those run."""
+    <= -LIMIT); ``equal_rows``: rows whose residual left the circuit bit-identical, of those run;
+    ``moved``: the first rows that did not."""
 
     rows: int
     zero_rows: int
@@ -166,6 +196,7 @@ class Proof:
     rows_run: int
     equal_rows: int
     state_untouched: bool
+    moved: tuple[int, ...] = ()
 
     @property
     def holds(self) -> bool:
@@ -173,7 +204,7 @@ class Proof:
         return self.failing_rows == 0 and self.bound <= -LIMIT and ran_well
 
     def as_json(self) -> dict[str, Any]:
-        return asdict(self) | {"holds": self.holds}
+        return asdict(self) | {"moved": list(self.moved), "holds": self.holds}
 
 
 def prove_bound(facts: RowFacts, direction: Direction, strength: float, largest: float) -> float:
@@ -184,32 +215,58 @@ def prove_bound(facts: RowFacts, direction: Direction, strength: float, largest:
     return per_unit * (facts.least_norm if per_unit < 0 else facts.largest_norm)
 
 
+@dataclass(frozen=True)
+class RowRun:
+    """What running rows through the gates showed. ``moved``: the first rows that do not stay as
+    they are, by number; ``untouched``: no row writes to the state or lets it decay."""
+
+    rows: int
+    equal: int
+    untouched: bool
+    moved: tuple[int, ...]
+
+
+def distinct_rows(matrices: Iterable[csr_array]) -> csr_array:
+    """One matrix of the nonempty rows of all matrices, each only once: layers share most."""
+    stacked: csr_array = vstack([_nonempty(matrix) for matrix in matrices], format="csr")
+    stacked.sort_indices()
+    starts = stacked.indptr
+    seen: dict[tuple[bytes, bytes], int] = {}
+    for row in range(stacked.shape[0]):
+        part = slice(starts[row], starts[row + 1])
+        seen.setdefault((stacked.indices[part].tobytes(), stacked.data[part].tobytes()), row)
+    return stacked[list(seen.values())]
+
+
 def run_rows(
-    table: np.ndarray,
-    layers: Iterable[LayerWeights],
+    table: Table,
+    layers: Iterable[Gating],
     eps: float,
     progress: Callable[[int], None] = lambda n: None,
-) -> tuple[int, bool]:
-    """Runs the layers' gates over every row: (rows left bit-identical, state untouched).
+) -> RowRun:
+    """Runs the gates of all layers over every row; the layers must share one norm.
 
     A row stays as it is where silu of every gate and of every z is 0 (all that a layer adds goes
     through one of them); the state stays where beta is 0 and g is 0. Zero rows give all-zero keys.
     """
     layers = list(layers)
-    equal, untouched = 0, True
+    norm = layers[0].input_norm
+    gates = distinct_rows(m for layer in layers for m in (layer.gate, layer.z))
+    b, a = (distinct_rows(getattr(layer, name) for layer in layers) for name in "ba")
+    moved: list[int] = []
+    equal, untouched, first = 0, True, 0
     for part in chunks(table):
-        h = np.ascontiguousarray(normed_rows(part, layers[0].input_norm, eps).T)
+        h = np.ascontiguousarray(normed_rows(part, norm, eps).T)
         live = (h != 0).any(0)
-        silent = np.ones(h.shape[1], bool)
-        for layer in layers:
-            for matrix in (layer.gate, layer.z):
-                x = _nonempty(matrix) @ h
-                silent &= ((x <= -LIMIT / 2) | (x == 0)).all(0)
-            b, a = _nonempty(layer.b) @ h, _nonempty(layer.a) @ h
-            untouched &= bool(((b <= -LIMIT / 2) | ~live).all() and (a <= 0).all())
+        x = gates @ h
+        silent = ((x <= -LIMIT / 2) | (x == 0)).all(0)
+        untouched &= bool((((b @ h) <= -LIMIT / 2) | ~live).all() and ((a @ h) <= 0).all())
         equal += int(silent.sum())
+        if len(moved) < MOVED_KEPT:
+            moved += [first + int(i) for i in np.flatnonzero(~silent)]
+        first += h.shape[1]
         progress(h.shape[1])
-    return equal, untouched
+    return RowRun(len(table), equal, untouched, tuple(moved[:MOVED_KEPT]))
 
 
 def _nonempty(matrix: csr_array) -> csr_array:
@@ -222,47 +279,89 @@ class Silent:
 
     plan: Plan
     silence: Silence
+    direction: Direction
     proof: Proof
 
 
 def make_silent(
     spec: MachineSpec,
     widths: Widths,
-    table: np.ndarray,
+    table: Table,
     *,
     weak: frozenset[int] = frozenset(),
     run: bool = True,
     progress: Callable[[int], None] = lambda n: None,
 ) -> Silent:
-    """Finds the direction on the base's embedding ``table`` [rows, hidden] (anything that slices to
-    float32 holding bf16 numbers), builds the plan around it, and proves the silence.
+    """Finds the direction on the base's embedding ``table``, builds the plan around it, and proves
+    the silence. Where no direction exists the circuit is as silent as it can be; the proof says
+    that it fails.
 
     ``weak``: dims to keep the output code off. ``run``: also run every row through the gates;
     ``progress`` is told how many rows each step did.
     """
-    direction = find_direction(table, N_GUARDS, widths.eps)
-    plan = build_plan(spec, widths, direction.dims, weak)
-    facts, largest, strength = _measure(plan, direction, table)
-    # Where no direction exists the circuit is as silent as it can be; the proof says it fails.
-    silence = Silence(direction.dims, direction.w, strength or START_STRENGTH)
-    bound = prove_bound(facts, direction, silence.strength, largest)
-    return Silent(plan, silence, _run(plan, silence, table, direction, facts, bound, run, progress))
-
-
-def _measure(plan: Plan, direction: Direction, table: np.ndarray) -> tuple[RowFacts, float, float]:
+    direction, plan = _place_guards(spec, widths, table, weak)
     weights = list(circuit_layers(plan, Silence(direction.dims, direction.w, START_STRENGTH)))
-    facts = row_facts(table, direction, weights[0].input_norm, plan.widths.eps)
-    largest = largest_row(weights, direction.dims)
-    return facts, largest, strength_for(facts, largest)
+    facts = row_facts(table, direction, weights[0].input_norm, widths.eps)
+    strength = strength_for(facts, largest_row(weights, direction.dims)) or START_STRENGTH
+    silence = Silence(direction.dims, direction.w, strength)
+    weights = [w for w in circuit_layers(plan, silence) if w.gate.nnz or w.z.nnz or w.b.nnz]
+    proof = prove(weights, direction, strength, table, widths.eps, run, progress)
+    return Silent(plan, silence, direction, proof)
 
 
-def _run(plan: Plan, silence: Silence, table: np.ndarray, direction: Direction, facts: RowFacts,
-         bound: float, run: bool, progress: Callable[[int], None]) -> Proof:  # fmt: skip
-    equal, untouched = 0, True
-    if run:
-        weights = [w for w in circuit_layers(plan, silence) if w.gate.nnz or w.z.nnz or w.b.nnz]
-        equal, untouched = run_rows(table, weights, plan.widths.eps, progress)
+def _place_guards(
+    spec: MachineSpec, widths: Widths, table: Table, weak: frozenset[int]
+) -> tuple[Direction, Plan]:
+    """The direction with the fewest failing rows, on more guard dims only where few do not do and
+    the circuit leaves room for them."""
+    best: tuple[Direction, Plan] | None = None
+    for n_guards in GUARD_CHOICES:
+        direction = find_direction(table, n_guards, widths.eps)
+        if best is None or direction.failing < best[0].failing:
+            try:
+                best = direction, build_plan(spec, widths, direction.dims, weak)
+            except CompileError:
+                if best is None:
+                    raise
+        if not best[0].failing:
+            break
+    assert best is not None
+    return best
+
+
+def prove(
+    layers: Sequence[Gating],
+    direction: Direction,
+    strength: float,
+    table: Table,
+    eps: float,
+    run: bool = True,
+    progress: Callable[[int], None] = lambda n: None,
+) -> Proof:
+    """The proof for layers as they are, whoever made them; they must carry the direction."""
+    check_guards(layers, direction, strength)
+    facts = row_facts(table, direction, layers[0].input_norm, eps)
+    bound = prove_bound(facts, direction, strength, largest_row(layers, direction.dims))
+    ran = run_rows(table, layers, eps, progress) if run else RowRun(0, 0, True, ())
     return Proof(
-        facts.n_rows, facts.n_zero, direction.margin, direction.failing, silence.strength, bound,
-        len(table) if run else 0, equal, untouched,
+        facts.n_rows, facts.n_zero, direction.margin, direction.failing, strength, bound,
+        ran.rows, ran.equal, ran.untouched, ran.moved,
     )  # fmt: skip
+
+
+def check_guards(layers: Sequence[Gating], direction: Direction, strength: float) -> None:
+    """Every gate, z, b and a row carries exactly -strength * w on the guard dims, and all layers
+    have one and the same norm; CompileError where not."""
+    wanted = bf16(-np.array(direction.w, np.float32) * np.float32(strength))
+    for number, layer in enumerate(layers):
+        for norm in (layer.input_norm, layer.post_norm):
+            if not np.array_equal(norm, layers[0].input_norm):
+                raise CompileError(f"circuit layer {number} has a norm of its own")
+        for name in ("gate", "z", "b", "a"):
+            rows = _nonempty(getattr(layer, name))[:, list(direction.dims)].toarray()
+            wrong = np.flatnonzero((rows != wanted).any(1))
+            if len(wrong):
+                raise CompileError(
+                    f"circuit layer {number}: row {wrong[0]} of the used {name} rows does not "
+                    "carry the direction of silence"
+                )

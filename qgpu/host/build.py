@@ -5,24 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
 
-from qgpu.compiler.checkpoint import Folder
+from qgpu.compiler.checkpoint import Folder, read_json
 from qgpu.compiler.emit import Silence
 from qgpu.compiler.evaluate import Executor
+from qgpu.compiler.leak import leak, rows_at
 from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, merge
 from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
-from qgpu.compiler.silence import make_silent
+from qgpu.compiler.silence import Silent, make_silent
 from qgpu.compiler.weights import circuit_tensors, machine_embedding, machine_head, widths_of
+from qgpu.errors import CheckpointError
 from qgpu.host.margin import least_margin
 from qgpu.host.tokenizer import add_machine_tokens
 from qgpu.machine import MachineSpec
 
 HEAD_SIZE = 0.05
-WEAK = 0.3  # of the median weight of the base's final norm
+WEAK = 0.5  # of the median weight of the base's final norm
 
 
 def make_circuit(plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: int) -> Circuit:
@@ -51,6 +53,62 @@ def weak_dims(folder: Folder) -> frozenset[int]:
     return frozenset(int(dim) for dim in weak)
 
 
+def reachable_rows(folder: Folder) -> int:
+    """How many rows of the table the base's tokenizer can name; all where it brings none."""
+    n_rows = folder.embedding.shape[0]
+    path = folder.path / "tokenizer.json"
+    if not path.exists():
+        return n_rows
+    tokenizer = read_json(path)
+    ids = [*tokenizer["model"]["vocab"].values(), *(t["id"] for t in tokenizer["added_tokens"])]
+    return min(n_rows, max(ids) + 1)
+
+
+def silent_plan(
+    folder: Folder, spec: MachineSpec, *, run: bool, progress: Callable[[int], None]
+) -> tuple[Silent, dict[str, Any]]:
+    """The circuit for a base, and what is to be said of its silence (docs/silence.md).
+
+    Rows that the tokenizer cannot name are left out only where the whole table has no direction:
+    no text holds them.
+    """
+    widths, weak = widths_of(folder.text_config), weak_dims(folder)
+    n_rows, reachable = folder.embedding.shape[0], reachable_rows(folder)
+    table = folder.embedding.rows()
+    silent = make_silent(spec, widths, table, weak=weak, run=run, progress=progress)
+    if silent.direction.failing and reachable < n_rows:
+        table = folder.embedding.rows(reachable)
+        silent = make_silent(spec, widths, table, weak=weak, run=run, progress=progress)
+    facts = silent.proof.as_json() | {
+        "rows_left_out": n_rows - len(table),
+        "dims": list(silent.silence.dims),
+        "w": list(silent.silence.w),
+    }
+    if silent.proof.moved:
+        rows = rows_at(table, silent.proof.moved)
+        facts["drift"] = leak(silent.plan, silent.silence, rows)
+    return silent, facts
+
+
+def silence_line(facts: dict[str, Any]) -> str:
+    """What was proven of the circuit's silence, with its numbers, in one line."""
+    numbers = (f"margin {facts['margin']:.2f}, largest gate {facts['bound']:.3g}, "
+               f"{facts['equal_rows']} of {facts['rows_run']} rows run bit-identical")  # fmt: skip
+    left_out = facts["rows_left_out"]
+    if left_out:
+        numbers += f", {left_out} rows that the tokenizer cannot name left out"
+    if facts["holds"]:
+        return f"silent on all {facts['rows']} rows of text, proven: {numbers}"
+    drift = facts.get("drift")
+    if drift:
+        numbers += (f"; {drift['rows']} of the rows that move drift by {drift['largest']} of their "
+                    f"norm at most, {drift['not_finite']} of them beyond all bounds")  # fmt: skip
+    return (
+        f"the circuit is NOT silent on text: {facts['failing_rows']} of {facts['rows']} rows are "
+        f"on the wrong side of the best direction ({numbers})"
+    )
+
+
 def build(
     base: Path,
     target: Path,
@@ -58,27 +116,32 @@ def build(
     *,
     base_name: str | None = None,
     prove: bool = True,
+    allow_drift: bool = False,
     pad: bool = True,
     step: Callable[[str], None] = lambda what: None,
+    rows: Callable[[int], None] = lambda n: None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> dict[str, Any]:
     """Compile and merge; returns the manifest.
 
     ``prove`` also runs every row of the base's table through the circuit's gates; the bound that
-    proves the silence is computed in any case. ``step`` is told what is being done, ``progress``
-    how many bytes were written. Without ``pad`` the checkpoint has just the plan's layers, not 45.
+    proves the silence is computed in any case. CheckpointError where the proof fails, unless
+    ``allow_drift``. ``step`` is told what is being done, ``rows`` how many rows were proven,
+    ``progress`` how many bytes were written. Without ``pad`` the checkpoint has just
+    the plan's layers, not 45.
     """
     folder = Folder.open(base)
     check_base(folder)
     step("finding the direction that tells text from machine tokens, and proving the silence")
-    widths = widths_of(folder.text_config)
-    table = cast(np.ndarray, folder.embedding.rows())  # all that is asked of it: slices of rows
-    silent = make_silent(spec, widths, table, weak=weak_dims(folder), run=prove)
+    silent, silence = silent_plan(folder, spec, run=prove, progress=rows)
+    step(silence_line(silence))
+    if not (silence["holds"] or allow_drift):
+        raise CheckpointError(f"{silence_line(silence)}; --allow-drift builds it all the same")
     step("holding the machine's tokens against the base's own layers")
     executor = Executor.build(silent.plan, silent.silence)
     margin = least_margin(folder, executor, machine_head(silent.plan, HEAD_SIZE))
     facts = {
-        "silence": silent.proof.as_json(),
+        "silence": silence,
         "least_margin": margin,
         "layers": [layer.name for layer in silent.plan.layers],
     }

@@ -1,6 +1,6 @@
 """qgpu verify: a finished checkpoint held against its manifest and its own promises.
 
-The silence is shown again on what is stored: every row of text goes through the norm and the gates
+The silence is proven again on what is stored: every row of text goes through the norm and the gates
 of every circuit layer, as they lie in the shards.
 """
 
@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_array
 
-from qgpu.compiler.checkpoint import Folder
-from qgpu.compiler.silence import run_rows
-from qgpu.errors import CheckError
+from qgpu.compiler.checkpoint import MANIFEST, Folder, read_json
+from qgpu.compiler.silence import Direction, Proof, prove
+from qgpu.errors import CheckError, CheckpointError, CompileError
 from qgpu.host.model import gpu_config, verify_hashes
 
 
@@ -30,21 +30,6 @@ class Gates:
     z: csr_array
     b: csr_array
     a: csr_array
-
-
-class TextRows:
-    """The rows of the base at the head of the widened table."""
-
-    def __init__(self, folder: Folder, n_rows: int) -> None:
-        self._rows, self._n = folder.embedding.rows(), n_rows
-        self.shape = (n_rows, folder.embedding.shape[1])
-
-    def __len__(self) -> int:
-        return self._n
-
-    def __getitem__(self, rows: slice) -> np.ndarray:
-        start, stop, _ = rows.indices(self._n)
-        return self._rows[start:stop]
 
 
 def stored_gates(folder: Folder, n_layers: int) -> Iterator[Gates]:
@@ -61,6 +46,26 @@ def stored_gates(folder: Folder, n_layers: int) -> Iterator[Gates]:
             yield Gates(*norms, gate, z, b, a)
 
 
+def prove_stored(
+    folder: Folder, said: dict[str, Any], progress: Callable[[int], None] = lambda n: None
+) -> Proof:
+    """The proof from the tensors of a finished checkpoint; ``said`` is what its manifest says."""
+    gpu = gpu_config(folder)
+    first, n_circuit = gpu["first_token"], gpu["circuit_layers"]
+    direction = Direction(
+        tuple(said["dims"]), tuple(said["w"]), said["margin"], said["failing_rows"]
+    )
+    machine = folder.embedding.rows()[first : folder.embedding.shape[0]]
+    if machine[:, list(direction.dims)].any():
+        raise CheckError(f"{folder.path}: a machine token does not leave the guard dims at 0")
+    table = folder.embedding.rows(first - said["rows_left_out"])
+    layers, eps = list(stored_gates(folder, n_circuit)), folder.text_config["rms_norm_eps"]
+    try:
+        return prove(layers, direction, said["strength"], table, eps, progress=progress)
+    except CompileError as problem:
+        raise CheckError(f"{folder.path}: {problem}") from None
+
+
 def verify(
     path: Path, *, hashes: bool = True, progress: Callable[[int], None] = lambda n: None
 ) -> dict[str, Any]:
@@ -75,13 +80,16 @@ def verify(
     }
     if hashes:
         facts["files with the manifest's hash"] = verify_hashes(path)
-    table = TextRows(folder, gpu["first_token"])
-    gates = list(stored_gates(folder, n_circuit))
-    ran = run_rows(cast(np.ndarray, table), gates, folder.text_config["rms_norm_eps"], progress)
-    if ran.equal < ran.rows or not ran.untouched:
+    said = read_json(path / MANIFEST).get("facts", {}).get("silence")
+    if said is None:
+        raise CheckpointError(f"{path / MANIFEST} says nothing of silence: build it again")
+    proof = prove_stored(folder, said, progress)
+    if not proof.holds:
+        state = "untouched" if proof.state_untouched else "touched"
         raise CheckError(
-            f"{path} is not silent on text: {ran.rows - ran.equal} of {ran.rows} rows leave the "
-            f"circuit changed, the state is {'untouched' if ran.untouched else 'touched'}"
+            f"{path} is not silent on text: {proof.rows_run - proof.equal_rows} of {proof.rows} "
+            f"rows leave the circuit changed, largest gate {proof.bound:.3g}, the state is {state}"
         )
-    facts["silent rows of text"] = ran.equal
+    facts["silent rows of text"] = proof.equal_rows
+    facts["largest gate of any row"] = proof.bound
     return facts
