@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,16 @@ import qgpu
 from qgpu.cli.options import DEFAULT_MODEL, Dims, load_program, parse_arg, read_header
 from qgpu.cli.output import console, run_object, show_array, show_trace
 from qgpu.errors import UsageError
-from qgpu.host.launch import MAX_TOKENS, Backend, Interpreter, Result, launch, make_job, prepare
+from qgpu.host.launch import (
+    MAX_TOKENS,
+    Backend,
+    Interpreter,
+    Result,
+    Watch,
+    launch,
+    make_job,
+    prepare,
+)
 from qgpu.host.program import Kernel
 from qgpu.machine import SPECS
 from qgpu.tokens import Token, name_of
@@ -106,7 +116,27 @@ def choose_backend(
     return qgpu.Model.load(folder)
 
 
-def show_result(kernel: Kernel, result: Result) -> None:
+@contextmanager
+def watching(on: Backend, show_tokens: bool) -> Iterator[Watch]:
+    """A watcher that prints tokens if asked to, and on a terminal counts them in a status line."""
+    err = console(stderr=True)
+    count = 0
+    with err.status("feeding the program") if err.is_terminal else nullcontext() as status:
+        if status is not None and hasattr(on, "progress"):
+            on.progress = lambda done, of: status.update(f"fed {done} of {of} tokens")
+
+        def watch(token: Token) -> None:
+            nonlocal count
+            count += 1
+            if status is not None:
+                status.update(f"{count} tokens written")
+            if show_tokens:
+                err.print(repr(token), markup=False)
+
+        yield watch
+
+
+def show_result(kernel: Kernel, result: Result, on: Backend) -> None:
     """The launch as people read it."""
     program, lowered = kernel.program, result.lowered
     out = console()
@@ -122,9 +152,10 @@ def show_result(kernel: Kernel, result: Result) -> None:
     if result.tokens <= SHOWN_TOKENS:
         out.print(show_trace(result.trace), markup=False)
     rate = result.tokens / result.seconds if result.seconds else 0
+    where = getattr(on, "where", "the reference interpreter")
     out.print(
-        f"{result.tokens} tokens, {result.exec_tokens} of them exec, on {result.backend} "
-        f"in {result.seconds:.3f} s ({rate:,.1f} a second)"
+        f"{result.tokens} tokens, {result.exec_tokens} of them exec, by {result.backend} "
+        f"({where}) in {result.seconds:.3f} s ({rate:,.1f} a second)"
     )
     if result.check:
         out.print(f"check: [green]{result.check}[/green]")
@@ -158,16 +189,11 @@ def run(
     on = choose_backend(model, interp, spec_name, sparse=sparse)
     if sanitize:
         report_findings(request, on)
-    err = console(stderr=True)
-
-    def watch(token: Token) -> None:
-        if show_tokens:
-            err.print(repr(token), markup=False)
-
-    result = launch(
-        request.kernel, request.grid, request.block, request.args,
-        on=on, check=check, shared_words=request.shared_words, max_tokens=max_tokens, watch=watch,
-    )  # fmt: skip
+    with watching(on, show_tokens) as watch:
+        result = launch(
+            request.kernel, request.grid, request.block, request.args, on=on, check=check,
+            shared_words=request.shared_words, max_tokens=max_tokens, watch=watch,
+        )  # fmt: skip
     if trace:
         from qgpu.host.trace import write_trace
 
@@ -175,7 +201,7 @@ def run(
     if as_json:
         click.echo(json.dumps(run_object(request.kernel.plain, result.backend, result, None)))
     else:
-        show_result(request.kernel, result)
+        show_result(request.kernel, result, on)
 
 
 def report_findings(request: Request, on: Backend) -> None:

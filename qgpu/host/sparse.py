@@ -29,6 +29,7 @@ class Circuit:
     """Runs launches on the circuit's own weights."""
 
     name = "weights"
+    where = "sparse on the CPU, the circuit alone"
 
     def __init__(self, spec: MachineSpec = REFERENCE, widths: Widths = QWEN_2B) -> None:
         self.spec, self.widths = spec, widths
