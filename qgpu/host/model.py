@@ -149,6 +149,15 @@ class Model:
             raise CheckpointError(f"{self.path} has no tokenizer that loads: {line}") from None
 
     @property
+    def where(self) -> str:
+        """What runs, for people: ``bfloat16 on NVIDIA H200``."""
+        dtype = str(self.hf.dtype).removeprefix("torch.")
+        if self.device.type == "cuda":
+            return f"{dtype} on {torch.cuda.get_device_name(self.device)}"
+        units = "with" if cpu_bf16() else "without"
+        return f"{dtype} on {torch.get_num_threads()} CPU threads {units} bf16 units"
+
+    @property
     def device(self) -> torch.device:
         device: torch.device = self.hf.get_input_embeddings().weight.device
         return device
