@@ -98,8 +98,9 @@ class Op(Enum):
     SHL = _lane("AB", "SHL", lambda a, b, c: _sh(a, b), "a << b, 0 from 32 on")
     SHR = _lane("AB", "SHR", lambda a, b, c: a >> b if b < 32 else 0, "logical a >> b, clamped")
     SAR = _lane(
-        "AB", "SAR", lambda a, b, c: (signed(a) >> min(b, 31)) & MASK32, "arithmetic a >> b, clamped"
-    )
+        "AB", "SAR", lambda a, b, c: (signed(a) >> min(b, 31)) & MASK32,
+        "arithmetic a >> b, clamped",
+    )  # fmt: skip
     MUL = _lane("AB", "MUL MUL_LO", lambda a, b, c: (a * b) & MASK32, "low word of a * b")
     MULHU = _lane("AB", "MUL MUL_HI", lambda a, b, c: (a * b) >> 32, "high word, unsigned")
     MULHS = _lane(
@@ -209,10 +210,8 @@ class Instruction:
     dst: int = 0
 
     def __str__(self) -> str:
-        sources = ", ".join(
-            "-" if s is None else str(s)
-            for s in (self.a, self.b, self.c)[: 3 if self.c is not None else 2 if self.b is not None else 1]
-        )
+        n = 3 if self.c is not None else 2 if self.b is not None else 1
+        sources = ", ".join("-" if s is None else str(s) for s in (self.a, self.b, self.c)[:n])
         guard = f"{self.guard} " if self.guard else ""
         target = f" -> r{self.dst}" if self.dst else ""
         return f"{guard}{self.op.name.lower()} {sources}{target}"
@@ -235,7 +234,8 @@ class Target:
     def __str__(self) -> str:
         if self.exit:
             return "exit"
-        return f"{'barrier ' if self.barrier else ''}B{self.block}{' serial' if self.serial else ''}"
+        before, after = "barrier " * self.barrier, " serial" * self.serial
+        return f"{before}B{self.block}{after}"
 
 
 @dataclass(frozen=True)
@@ -284,7 +284,7 @@ def record_layout(spec: MachineSpec, record: int) -> list[tuple[str, int]]:
     """Fields (name, bits) of a record, in the order of its bits, least significant first."""
     if record == 0:
         fields = _target_fields(spec, "target") + _target_fields(spec, "taken")
-        fields += [("branch.if", 1), ("branch.ifnot", 1)] + _source_fields(spec, "branch")
+        fields += [("branch.if", 1), ("branch.ifnot", 1), *_source_fields(spec, "branch")]
         for s in range(spec.n_stages):
             fields += [(f"dst{s}", spec.register_bits), (f"writes{s}", 1), (f"stores{s}", 1)]
         return fields
@@ -330,7 +330,8 @@ def encode_block(spec: MachineSpec, block: MachineBlock) -> list[int]:
         values |= _source_values("branch", block.branch.source)
     records = [0] * n_records(spec)
     for s, i in enumerate(block.instructions):
-        values |= {f"dst{s}": i.dst, f"writes{s}": int(i.dst != 0), f"stores{s}": int(i.op is Op.ST)}
+        values |= {f"dst{s}": i.dst, f"writes{s}": int(i.dst != 0)}
+        values[f"stores{s}"] = int(i.op is Op.ST)
         control = dict.fromkeys(i.op.info.lines, 1)
         if i.guard is None:
             control["guard.none"] = 1

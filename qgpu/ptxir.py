@@ -101,7 +101,7 @@ class Branchtargets:
 
 @dataclass(frozen=True)
 class Relocation:
-    """The address of ``symbol``, shifted right by ``shift`` bits, in ``size`` bytes at ``offset``."""
+    """The address of ``symbol``, shifted right by ``shift``, in ``size`` bytes at ``offset``."""
 
     offset: int
     size: int
@@ -131,7 +131,7 @@ class Variable:
 
 @dataclass
 class Function:
-    """``.entry`` (is_kernel) or ``.func``. ``registers`` maps each declared register to its type."""
+    """``.entry`` (is_kernel) or ``.func``. ``registers``: each declared register's type."""
 
     name: str
     is_kernel: bool

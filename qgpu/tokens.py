@@ -38,7 +38,7 @@ class Exec:
 class Val:
     """Piece ``piece`` (two bits of every lane) of the value of ``slot``.
 
-    Bit ``PIECE_BITS * lane + j`` of ``payload`` is bit ``PIECE_BITS * piece + j`` of the lane's word.
+    Bit ``PIECE_BITS * lane + j`` of ``payload`` is bit ``PIECE_BITS * piece + j`` of the lane.
     """
 
     slot: int
@@ -48,7 +48,7 @@ class Val:
 
 @dataclass(frozen=True)
 class Uniform:
-    """Byte ``byte`` of a value that is the same in every active lane; ``fill`` 1: it is negative."""
+    """Byte ``byte`` of a value that is the same in every active lane; ``fill`` 1: negative."""
 
     slot: int
     fill: int
@@ -58,7 +58,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Sign:
-    """Opens a value with negative lanes: fills the lanes of ``mask`` with ones, others with zeros."""
+    """Opens a value with negative lanes: the lanes of ``mask`` fill with ones, others with zeros."""
 
     slot: int
     mask: int
@@ -259,7 +259,7 @@ def program_tokens(spec: MachineSpec, blocks: Sequence[MachineBlock]) -> list[To
 
 
 def memory_tokens(spec: MachineSpec, words: Sequence[int], base: int = 0) -> list[Token]:
-    """What the host feeds to lay ``words`` into memory from word ``base`` on; memory starts zero."""
+    """What the host feeds to lay ``words`` into memory from word ``base`` on; it starts zero."""
     fed: list[Token] = []
     for start in range(0, len(words), spec.n_lanes):
         group = list(words[start : start + spec.n_lanes])

@@ -179,6 +179,6 @@ def test_the_check_of_the_interpreter_can_fail(monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(Interpreter, "execute", execute)
     with pytest.raises(
-        qgpu.CheckError, match="argument 3 differs at element 0: -?\\d+ from the mach"
+        qgpu.CheckError, match=r"argument 3 differs at element 0: -?\d+ from the mach"
     ):
         qgpu.launch(kernel(DOT), block=3, args=dot_args(), check=True)

@@ -208,7 +208,7 @@ def test_a_wrong_hash(merged: Path, tmp_path: Path) -> None:
     ("change", "message"),
     [
         (lambda c: c.update(mamba_ssm_dtype="bfloat16"), "must be float32"),
-        (lambda c: c.update(layer_types=["full_attention"] + c["layer_types"][1:]),
+        (lambda c: c.update(layer_types=["full_attention", *c["layer_types"][1:]]),
          "lacks the tensor|must be linear_attention"),
         (lambda c: c.pop("qgpu"), "has no GPU in it"),
         (lambda c: c.update(model_type="llama"), "holds a llama model"),
@@ -232,7 +232,7 @@ def test_a_full_disk_leaves_nothing(base: Folder, tmp_path: Path,
     def full(n: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(CheckpointError, match="the disk is full: the checkpoint .* was not writ"):
+    with pytest.raises(CheckpointError, match=r"the disk is full: the checkpoint .* was not writ"):
         merge_idle(base, tmp_path / "model", progress=full)
     assert not list(tmp_path.iterdir())
 
