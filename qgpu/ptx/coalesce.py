@@ -7,14 +7,15 @@ the source). The copy goes where no operation that depends on the new value read
 from __future__ import annotations
 
 from qgpu.isa import Op
+from qgpu.ptx.defer import defer_definitions
 from qgpu.ptx.mir import Block, Condition, Graph, Node, Virtual
-from qgpu.ptx.optimise import find_values, remove_dead, rename_locally
+from qgpu.ptx.optimise import find_values, remove_dead
 
 
 def coalesce(graph: Graph, n_threads: int) -> None:
     """Do so for every copy of a value that lives in one block only."""
     facts = find_values(graph, n_threads)
-    rename_locally(graph, facts)
+    defer_definitions(graph, facts)
     facts = find_values(graph, n_threads)
     homes: dict[Virtual, set[Block]] = {}
     for block in graph.blocks:
@@ -46,7 +47,7 @@ def _join(block: Block, copy: Node, source: Virtual, variable: Virtual) -> None:
     early: list[Node] = []
     late: list[Node] = []
     for node in between:
-        if dependent & set(node.sources()) or not node.is_pure:
+        if dependent & set(node.sources()) or _conflicts(node, late):
             if variable in node.sources():
                 return
             late.append(node)
@@ -70,3 +71,10 @@ def _join(block: Block, copy: Node, source: Virtual, variable: Virtual) -> None:
     if block.condition is not None and block.condition.reg == source:
         block.condition = Condition(variable, block.condition.negate)
 
+
+
+def _conflicts(node: Node, late: list[Node]) -> bool:
+    """Whether a memory access must not move ahead of those that stay behind."""
+    if node.op is Op.LD:
+        return any(other.op is Op.ST for other in late)
+    return node.op is Op.ST and any(other.op in (Op.LD, Op.ST) for other in late)

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from qgpu.isa import MASK32, Immediate, Op
 from qgpu.ptx.cfg import dominators, drop_unreachable, liveness
+from qgpu.ptx.defer import defer_definitions
 from qgpu.ptx.fold import Facts, simplify
 from qgpu.ptx.mir import ONE, Block, Condition, Graph, Node, Value, Virtual, imm
 from qgpu.ptx.shape_graph import if_convert, merge_chains, thread_jumps
@@ -146,41 +147,6 @@ def _fold_branch(block: Block, resolve: Resolve, facts: Facts) -> bool:
 # --- within a block -------------------------------------------------------------------------------
 
 
-def rename_locally(graph: Graph, facts: Facts) -> bool:
-    """Every definition of a variable but a block's last one gets a name of its own, and reads
-    behind a copy inside the block read its source."""
-    changed = False
-    for block in graph.blocks:
-        left = Counter(n.dst for n in block.nodes if n.dst in facts.several)
-        current: dict[Virtual, Value] = {}
-        for node in block.nodes:
-            for reg in set(node.sources()):
-                if reg in current and (
-                    isinstance(current[reg], Virtual) or node.guard is None or node.guard.reg != reg
-                ):
-                    node.replace(reg, current[reg])
-                    changed = True
-            dst = node.dst
-            if dst is None:
-                continue
-            for key in [k for k, v in current.items() if k == dst or v == dst]:
-                del current[key]
-            if dst not in facts.several:
-                continue
-            left[dst] -= 1
-            if left[dst] > 0:
-                node.dst = graph.fresh()
-                current[dst] = node.dst
-                changed = True
-            elif node.op is Op.MOV and node.guard is None and node.a != dst and node.a is not None:
-                current[dst] = node.a
-        condition = block.condition
-        if condition is not None and isinstance(new := current.get(condition.reg), Virtual):
-            block.condition = Condition(new, condition.negate)
-            changed = True
-    return changed
-
-
 def simplify_nodes(graph: Graph, facts: Facts, uses: Counter[Virtual]) -> bool:
     changed = False
     for block in graph.blocks:
@@ -237,11 +203,34 @@ class Recent:
         return self.nodes.get(value) if isinstance(value, Virtual) else None
 
 
+def _cancels(node: Node, recent: Recent) -> bool:
+    """y + (x - y), and the two parts of x that a shift and a mask take, are x again."""
+    for first, second in ((node.a, node.b), (node.b, node.a)):
+        made = recent.definition(second)
+        if made is None or made.a is None:
+            continue
+        whole = made.op is Op.SUB and made.b == first
+        up = recent.definition(first)
+        if made.op is Op.AND and up is not None and up.op is Op.SHL:
+            down = recent.definition(up.a)
+            whole = (
+                down is not None and down.op is Op.SHR and down.a == made.a and down.b == up.b
+                and isinstance(made.b, Immediate) and isinstance(up.b, Immediate)
+                and made.b.value == (1 << up.b.value) - 1
+            )  # fmt: skip
+        if whole:
+            node.op, node.a, node.b = Op.MOV, made.a, None
+            return True
+    return False
+
+
 def _reassociate(
     node: Node, recent: Recent, uses: Counter[Virtual], graph: Graph, out: list[Node]
 ) -> None:
     """Gather constants: (x op c) op d, and c in (x + c) << n and in addresses, to the outside."""
     inner = recent.definition(node.a)
+    if node.op is Op.ADD and node.guard is None and _cancels(node, recent):
+        return
     if inner is None or inner.op not in (Op.ADD, node.op):
         return
     inner_constant, constant = inner.b, node.b
@@ -253,7 +242,10 @@ def _reassociate(
         return
     if not (isinstance(inner_constant, Immediate) and isinstance(constant, Immediate)):
         return
-    if inner.op is node.op and node.op in JOINED:
+    low_bits = node.op is Op.AND and constant.value & (constant.value + 1) == 0
+    if low_bits and inner.op is Op.ADD and not inner_constant.value & constant.value:
+        node.a = inner.a
+    elif inner.op is node.op and node.op in JOINED:
         joined = JOINED[node.op](inner_constant.value, constant.value)
         node.a, node.b = inner.a, imm(joined)
     elif node.op in (Op.SHL, Op.MUL) and node.guard is None and uses_of(node.a, uses) == 1:
@@ -425,7 +417,7 @@ def optimise(graph: Graph, n_threads: int, n_stages: int, constants: dict[int, i
 
 def _one_round(graph: Graph, n_threads: int, constants: dict[int, int]) -> bool:
     facts = find_values(graph, n_threads)
-    changed = rename_locally(graph, facts)
+    changed = defer_definitions(graph, facts)
     facts = find_values(graph, n_threads)
     changed |= propagate(graph, facts)
     facts = find_values(graph, n_threads)
