@@ -58,7 +58,7 @@ class Uniform:
 
 @dataclass(frozen=True)
 class Sign:
-    """Opens a value with negative lanes: the lanes of ``mask`` fill with ones, others with zeros."""
+    """Opens a value with negative lanes: lanes of ``mask`` fill with ones, others with zeros."""
 
     slot: int
     mask: int
