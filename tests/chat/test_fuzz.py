@@ -59,7 +59,7 @@ def test_any_expression_has_a_value_or_a_reason(text: str) -> None:
         assert answer.value.dtype.name == "int32"
 
 
-@given(st.text(alphabet="<>/=_toolcalfunprmehink{}\":,\n 1", max_size=80), st.integers(1, 9))
+@given(st.text(alphabet='<>/=_toolcalfunprmehink{}":,\n 1', max_size=80), st.integers(1, 9))
 @settings(max_examples=300, deadline=None)
 def test_any_stream_is_split_without_loss(text: str, piece: int) -> None:
     parser = StreamParser()

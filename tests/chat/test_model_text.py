@@ -144,3 +144,57 @@ def test_a_model_without_a_template_says_so(model: Model, tmp_path: Path) -> Non
             source.encode(Request([USER]))
     finally:
         model.tokenizer.chat_template = before
+
+
+# --- prompts read already -------------------------------------------------------------------------
+
+
+@pytest.fixture
+def fed(model: Model, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The lengths of what the model reads."""
+    lengths: list[int] = []
+    plain = model.prefill
+
+    def prefill(ids: list[int], cache: Any) -> torch.Tensor:
+        lengths.append(len(ids))
+        return plain(ids, cache)
+
+    monkeypatch.setattr(model, "prefill", prefill)
+    return lengths
+
+
+def turn(*more: dict[str, Any], question: str = "What is 2 + 3?") -> Request:
+    user = {"role": "user", "content": question}
+    return Request([*NORMAL_EXAMPLES, user, *more], [COMPUTE_TOOL], max_tokens=6)
+
+
+def test_a_turn_reads_its_prompt_once(model: Model, fed: list[int]) -> None:
+    source = ModelText(model)
+    call = call_message("compute", {"expression": "2 + 3"})
+    first, second = turn(), turn(call, result_message("compute", "5"))
+    list(source.generate(first))
+    text = list(source.generate(second))
+    whole = len(source.encode(second))
+    assert fed[0] + fed[1] == whole and fed[1] < fed[0] / 2
+    list(source.generate(second))
+    assert len(fed) == 2
+    assert text == list(ModelText(model).generate(second))
+
+
+def test_the_next_question_begins_at_the_examples(model: Model, fed: list[int]) -> None:
+    source = ModelText(model)
+    for number, question in enumerate(["One?", "And another?", "The third!"]):
+        del fed[:]
+        request = turn(question=question)
+        text = list(source.generate(request))
+        assert text == list(ModelText(model).generate(request))
+        if number == 2:
+            assert fed[0] < 40
+
+
+def test_other_beginnings_share_nothing(model: Model, fed: list[int]) -> None:
+    source = ModelText(model)
+    list(source.generate(turn()))
+    other = Request([USER], max_tokens=4)
+    list(source.generate(other))
+    assert fed[1] == len(source.encode(other))

@@ -1,6 +1,7 @@
 """The model itself as the chat's text source: Qwen's own writing, machine tokens kept out of it.
 
-Each generation has a cache of its own and so has each launch: neither sees the other's tokens.
+Each generation writes on a cache of its own and so does each launch: neither sees the other's
+tokens. A prompt that begins like an earlier one is read on from there (``prefix``).
 The logits of machine tokens are masked, and text that spells one is defused before it is encoded.
 """
 
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from qgpu.errors import CheckpointError, LaunchError
+from qgpu.host.chat.prefix import Prefixes
 from qgpu.host.chat.source import Message, Request, Usage
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class ModelText:
         self.name = model.path.name
         self.usage = Usage()
         self._model = model
+        self._prefixes = Prefixes(model)
         self._temperature = temperature
         self._random = torch.Generator().manual_seed(seed)
         self._ends = self._end_ids()
@@ -72,10 +75,9 @@ class ModelText:
     @torch.inference_mode()
     def generate(self, request: Request) -> Iterator[str]:
         """Text as it is written, up to the end of the turn, the token limit or ``stop``."""
-        model, cache = self._model, self._model.new_cache()
         prompt = self.encode(request)
         self.usage = Usage(len(prompt), 0)
-        logits = model.prefill(prompt, cache)
+        cache, logits = self._prefixes.read(prompt)
         pending: list[int] = []
         for _ in range(request.max_tokens):
             number = self._choose(logits)
@@ -88,7 +90,7 @@ class ModelText:
             if not text.endswith("\N{REPLACEMENT CHARACTER}") or len(pending) > MAX_PENDING:
                 yield text
                 pending = []
-            logits = model.forward([number], cache)[-1]
+            logits = self._model.forward([number], cache)[-1]
         if pending:
             yield self._decode(pending)
 
