@@ -26,31 +26,47 @@ from qgpu.machine import REFERENCE
 from qgpu.tokens import offset_of
 
 BATCH_TOKENS = 16_384
+# Over 20,000 tokens: full-width values of a generator, live around a loop.
+LONG_KERNEL = """
+__global__ void k(unsigned *out, int n) {
+    unsigned x = threadIdx.x + 1, s = 0;
+#pragma unroll 1
+    for (int i = 0; i < n; i++) { x = x * 1664525u + 1013904223u; s ^= x >> (i & 15); }
+    out[threadIdx.x] = s;
+}"""
+LONG_TURNS = 700
 HEAD_CHUNK = 2_048
 
 
 def prepare(out: Path, limit: int | None) -> None:
     """Lower every case for the reference machine; write prompts, traces and memories as offsets."""
-    from tests.cases import all_cases
+    import numpy as np
+
+    from tests.cases import Case, all_cases
     from tests.levels import in_blocks, prompt_of
+
+    def launch(case: Case) -> dict[str, Any]:
+        _, lowered, run = in_blocks(case)
+        return {
+            "name": case.name,
+            "prompt": [offset_of(REFERENCE, t) for t in prompt_of(case, lowered)],
+            "trace": [offset_of(REFERENCE, t) for t in run.tokens],
+            "memory": [int(word) for word in run.memory],
+        }
 
     launches: list[dict[str, Any]] = []
     left_out: dict[str, str] = {}
     for case in list(all_cases())[:limit]:
         try:
-            _, lowered, run = in_blocks(case)
+            launches.append(launch(case))
         except Error as problem:
             left_out[case.name] = str(problem)
-            continue
-        launches.append({
-            "name": case.name,
-            "prompt": [offset_of(REFERENCE, t) for t in prompt_of(case, lowered)],
-            "trace": [offset_of(REFERENCE, t) for t in run.tokens],
-            "memory": [int(word) for word in run.memory],
-        })  # fmt: skip
+    arrays = (np.zeros(4, np.uint32), LONG_TURNS)
+    long = launch(Case("long", LONG_KERNEL, "k", (1, 1, 1), (4, 1, 1), arrays, {}))
     out.mkdir(parents=True, exist_ok=True)
-    (out / "launches.json").write_text(json.dumps({"launches": launches, "left out": left_out}))
-    print(f"{len(launches)} launches, {len(left_out)} left out")
+    data = {"launches": launches, "left out": left_out, "long": long}
+    (out / "launches.json").write_text(json.dumps(data))
+    print(f"{len(launches)} launches, {len(left_out)} left out; long: {len(long['trace'])} tokens")
 
 
 def batches(launches: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
@@ -114,7 +130,26 @@ def write_one(model: Any, launch: dict[str, Any]) -> tuple[str, float]:
     return ("" if model.memory(cache) == launch["memory"] else "memory differs"), seconds
 
 
-def run(folder: Path, model_path: Path, out: Path, sample: int, eager: int) -> None:
+def run_long(model: Any, launch: dict[str, Any]) -> dict[str, Any]:
+    """One long launch on both paths: its trace through prefill, and written token by token."""
+    names = model._tokens
+    start = time.perf_counter()
+    wrong, memory = model.verify_trace(
+        [names[n] for n in launch["prompt"]], [names[n] for n in launch["trace"]]
+    )
+    prefill = time.perf_counter() - start
+    model.graph = True
+    fault, seconds = write_one(model, launch)
+    return {
+        "tokens": len(launch["trace"]),
+        "prefill fault": wrong, "prefill memory equal": memory == launch["memory"],
+        "prefill tokens/s": round(len(launch["trace"]) / prefill, 1),
+        "written fault": fault, "written tokens/s": round(len(launch["trace"]) / seconds, 1)
+        if seconds else 0.0,
+    }  # fmt: skip
+
+
+def run(folder: Path, model_path: Path, out: Path, sample: int, eager: int, *, long: bool) -> None:
     import torch
 
     from qgpu.host.model import Model
@@ -151,6 +186,8 @@ def run(folder: Path, model_path: Path, out: Path, sample: int, eager: int) -> N
         if some:
             report["tokens/s"] = round(report["tokens"] / max(report["seconds"], 1e-9), 1)
             result[f"one token at a time, {mode}"] = report
+    if long:
+        result["long launch"] = run_long(model, data["long"])
     out.write_text(json.dumps(result, indent=1))
     print(json.dumps(result, indent=1))
 
@@ -167,11 +204,12 @@ def main() -> None:
     two.add_argument("--out", type=Path, required=True)
     two.add_argument("--sample", type=int, default=12, help="launches that are also written")
     two.add_argument("--eager", type=int, default=2, help="of these, also without a CUDA graph")
+    two.add_argument("--long", action="store_true", help="also a launch of over 20,000 tokens")
     args = parser.parse_args()
     if args.command == "prepare":
         prepare(args.out, args.limit)
     else:
-        run(args.folder, args.model, args.out, args.sample, args.eager)
+        run(args.folder, args.model, args.out, args.sample, args.eager, long=args.long)
 
 
 if __name__ == "__main__":

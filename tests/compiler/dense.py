@@ -1,4 +1,4 @@
-"""The circuit alone as a stock transformers model: its layers, one empty attention layer, no base."""
+"""The circuit alone as a stock transformers model: its layers and one empty attention layer."""
 
 from __future__ import annotations
 

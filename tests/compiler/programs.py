@@ -1,4 +1,4 @@
-"""Random machine programs: every operation, guards, forwarding, stores, branches, barriers, serial."""
+"""Random machine programs: every operation, guards, forwards, stores, branches, barriers."""
 
 from __future__ import annotations
 
