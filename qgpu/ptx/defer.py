@@ -27,6 +27,10 @@ def _is_copy_in(node: Node, facts: Facts) -> bool:
     return node.op is Op.MOV and node.guard is None and node.dst in facts.several
 
 
+def _is_copy_of_variable(node: Node, facts: Facts) -> bool:
+    return node.op is Op.MOV and node.guard is None and node.a in facts.several
+
+
 def _is_deferred(block: Block, facts: Facts) -> bool:
     """Whether only copies at the end define variables, each once, and nothing reads them there."""
     nodes = block.nodes
@@ -34,13 +38,19 @@ def _is_deferred(block: Block, facts: Facts) -> bool:
     while end and _is_copy_in(nodes[end - 1], facts):
         end -= 1
     defined: set[Virtual] = set()
+    copies: set[Virtual] = set()
     for node in nodes[end:]:
         if node.dst is None or node.dst in defined or node.a in defined or node.a == node.dst:
             return False
         defined.add(node.dst)
-    if any(node.dst in facts.several for node in nodes[:end]):
+    for node in nodes[:end]:
+        if node.dst in facts.several or copies & set(node.sources()):
+            return False
+        if node.dst is not None and _is_copy_of_variable(node, facts):
+            copies.add(node.dst)
+    if any(node.a in copies for node in nodes[end:]):
         return False
-    return block.condition is None or block.condition.reg not in defined
+    return block.condition is None or block.condition.reg not in defined | copies
 
 
 def _defer(graph: Graph, block: Block, facts: Facts) -> None:
@@ -66,6 +76,8 @@ def _defer(graph: Graph, block: Block, facts: Facts) -> None:
         dst = node.dst
         if dst is None or dst not in facts.several:
             out.append(node)
+            if dst is not None and _is_copy_of_variable(node, facts) and node.a is not None:
+                current[dst] = node.a  # the variable stays as it is up to the block's end
             continue
         last[dst] = node
         if node.op is Op.MOV and node.guard is None and node.a is not None:
@@ -76,14 +88,14 @@ def _defer(graph: Graph, block: Block, facts: Facts) -> None:
         out.append(node)
     condition = block.condition
     if condition is not None and condition.reg in current:
-        reg = as_register(condition.reg, last[condition.reg])
+        reg = as_register(condition.reg, block.nodes[-1])
         block.condition = Condition(reg, condition.negate)
     block.nodes = out + _copies(graph, current, last)
 
 
 def _copies(graph: Graph, current: dict[Virtual, Value], last: dict[Virtual, Node]) -> list[Node]:
     """The copies in an order in which none overwrites what another still reads."""
-    pending = {dst: value for dst, value in current.items() if value != dst}
+    pending = {dst: value for dst, value in current.items() if dst in last and value != dst}
     before: list[Node] = []
     out: list[Node] = []
     while pending:
