@@ -69,21 +69,24 @@ def layout(graph: Graph) -> list[Block]:
     lanes that wait at the least block number first then reconverge at post-dominators.
     """
 
-    def order(blocks: list[Block], entry: Block) -> list[Block]:
+    def order(blocks: list[Block], header: Block | None) -> list[Block]:
         inside = set(blocks)
 
         def forward(block: Block) -> list[Block]:
-            return [s for s in block.successors if s in inside and s is not entry]
+            return [s for s in block.successors if s in inside and s is not header]
 
         out: list[Block] = []
-        for component in reversed(components([entry, *blocks], forward)):
+        for component in reversed(components(blocks, forward)):
             if len(component) == 1:
                 out += component
             else:
-                out += order(component, _loop_entry(graph, component))
+                first = graph.entry if graph.entry in component else None
+                loop_header = first or _loop_entry(graph, component)
+                component.remove(loop_header)
+                out += order([loop_header, *component], loop_header)
         return out
 
-    return order(list(graph.blocks), graph.entry)
+    return order(list(graph.blocks), None)
 
 
 def _loop_entry(graph: Graph, component: list[Block]) -> Block:

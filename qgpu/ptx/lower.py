@@ -32,6 +32,7 @@ from qgpu.ptx.regalloc import (
     interference,
 )
 from qgpu.ptx.sink import sink_into_serial
+from qgpu.ptx.startup import use_initial_zeros
 from qgpu.ptxir import Function, Module
 
 MAX_SPILL_ROUNDS = 200
@@ -60,6 +61,7 @@ def lower(
         optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
     sink_into_serial(graph, shape.n_threads, Limits(spec.n_stages, spec.n_registers - 1))
     coalesce(graph, shape.n_threads)
+    use_initial_zeros(graph)
     groups, colours = allocate(graph, spec, shape, memory)
     if len(groups) > spec.n_blocks:
         raise LimitError("machine blocks", len(groups), spec.n_blocks)
