@@ -80,14 +80,15 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--weights", action="store_true")
-    parser.add_argument("--levels", nargs=2, default=("-O1", "-O3"))
+    parser.add_argument("--levels", nargs=2, default=("O1", "O3"), help="of clang, such as O0")
     given = parser.parse_args()
+    levels = (f"-{given.levels[0]}", f"-{given.levels[1]}")
     weights = Weights() if given.weights else None
     began, n, n_tokens, n_large = time.monotonic(), 0, 0, 0
     while time.monotonic() - began < given.seconds:
         seed = given.seed + n
         try:
-            difference, tokens, fitted = check(seed, tuple(given.levels), weights)
+            difference, tokens, fitted = check(seed, levels, weights)
         except Exception as error:
             difference, tokens, fitted = f"{type(error).__name__}: {error}", 0, True
         if difference:
@@ -95,7 +96,7 @@ def main() -> int:
             return 1
         n, n_tokens, n_large = n + 1, n_tokens + tokens, n_large + (not fitted)
     print(json.dumps({"programs": n, "too_large": n_large, "tokens": n_tokens, "differences": 0,
-                      "weights": given.weights, "first_seed": given.seed,
+                      "levels": levels, "weights": given.weights, "first_seed": given.seed,
                       "seconds": round(time.monotonic() - began, 1)}))  # fmt: skip
     return 0
 

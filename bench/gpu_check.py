@@ -269,7 +269,7 @@ def main() -> int:
     commands = parser.add_subparsers(dest="command", required=True)
     one = commands.add_parser("prepare", help="compile the corpus into a self-contained folder")
     one.add_argument("--out", type=Path, required=True)
-    one.add_argument("--opt", action="append", help="clang level (-O1); repeat for more")
+    one.add_argument("--opt", action="append", help="clang level (O1); repeat for more")
     one.add_argument("--only", default="", help="cases whose name has this text")
     one.add_argument("--fuzz", type=int, default=0, help="add this many random programs")
     one.add_argument("--seed", type=int, default=0)
@@ -282,7 +282,13 @@ def main() -> int:
     given = parser.parse_args()
     match given.command:
         case "prepare":
-            prepare(given.out, given.opt or ["-O1"], given.fuzz, given.seed, given.only)
+            prepare(
+                given.out,
+                [f"-{level}" for level in given.opt or ["O1"]],
+                given.fuzz,
+                given.seed,
+                given.only,
+            )
         case "run":
             return run(given.folder, given.out)
         case "work":
