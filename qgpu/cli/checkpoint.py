@@ -73,6 +73,9 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
     show.print(silence_line(manifest["facts"]["silence"]), markup=False)
     show.print(f"behind the base's layers the intended machine token leads by at least "
                f"{manifest['facts']['least_margin']:.2f}")  # fmt: skip
+    head = manifest["facts"]["head"]
+    show.print(f"the machine's rows add at most {head['kl_of_new_rows']:.1e} to the KL on "
+               f"{head['text_positions']} positions of text")  # fmt: skip
 
 
 @click.command(epilog="Example:  qgpu standin --like demo --out build/base")

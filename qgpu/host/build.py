@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,17 +18,19 @@ from qgpu.compiler.leak import leak, rows_at
 from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, merge
 from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
 from qgpu.compiler.silence import Silent, make_silent
-from qgpu.compiler.weights import circuit_tensors, machine_embedding, machine_head, widths_of
+from qgpu.compiler.weights import circuit_tensors, machine_embedding, widths_of
 from qgpu.errors import CheckpointError
-from qgpu.host.margin import least_margin
+from qgpu.host.head import make_head
+from qgpu.host.margin import intended, margin_of, text_states
 from qgpu.host.tokenizer import add_machine_tokens
 from qgpu.machine import MachineSpec
 
-HEAD_SIZE = 0.05
 WEAK = 0.5  # of the median weight of the base's final norm
 
 
-def make_circuit(plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: int) -> Circuit:
+def make_circuit(
+    plan: Plan, silence: Silence, head: torch.Tensor, facts: dict[str, Any], n_layers: int
+) -> Circuit:
     """The compiled machine in the form that the merge takes."""
 
     def layers() -> Iterator[dict[str, torch.Tensor]]:
@@ -40,7 +43,7 @@ def make_circuit(plan: Plan, silence: Silence, facts: dict[str, Any], n_layers: 
         n_layers=n_layers,
         layers=layers,
         embedding=machine_embedding(plan),
-        head=machine_head(plan, HEAD_SIZE),
+        head=head,
         memory={"layer": place.layer, "heads": place.heads, "n_words": place.n_words},
         facts=facts,
     )
@@ -127,8 +130,8 @@ def build(
     ``prove`` also runs every row of the base's table through the circuit's gates; the bound that
     proves the silence is computed in any case. CheckpointError where the proof fails, unless
     ``allow_drift``. ``step`` is told what is being done, ``rows`` how many rows were proven,
-    ``progress`` how many bytes were written. Without ``pad`` the checkpoint has just
-    the plan's layers, not 45.
+    ``progress`` how many bytes were written. Without ``pad`` the checkpoint has just the plan's
+    layers, not 45.
     """
     folder = Folder.open(base)
     check_base(folder)
@@ -138,16 +141,19 @@ def build(
     if not (silence["holds"] or allow_drift):
         raise CheckpointError(f"{silence_line(silence)}; --allow-drift builds it all the same")
     step("holding the machine's tokens against the base's own layers")
+    head = make_head(folder, silent.plan, text_states(folder))
     executor = Executor.build(silent.plan, silent.silence)
-    margin = least_margin(folder, executor, machine_head(silent.plan, HEAD_SIZE))
+    margin = margin_of(folder, executor, head.rows, *intended(spec))
     facts = {
         "silence": silence,
-        "least_margin": margin,
+        "head": head.facts,
+        "least_margin": margin.lead,
+        "margin": asdict(margin),
         "layers": [layer.name for layer in silent.plan.layers],
     }
     del executor
     n_layers = N_CIRCUIT_LAYERS if pad else len(silent.plan.layers)
-    circuit = make_circuit(silent.plan, silent.silence, facts, n_layers)
+    circuit = make_circuit(silent.plan, silent.silence, head.rows, facts, n_layers)
     step(f"writing {target}")
 
     def write_tokenizer(source: Path, copy: Path) -> None:

@@ -6,6 +6,9 @@ layers, one layer's weights in memory at a time, then through its norm and the w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 import numpy as np
 import torch
 import transformers
@@ -18,13 +21,14 @@ from transformers.models.qwen3_5.modeling_qwen3_5 import (
 
 from qgpu.compiler.checkpoint import Folder
 from qgpu.compiler.evaluate import Executor
+from qgpu.compiler.leak import rows_at
+from qgpu.compiler.plan import Plan
 from qgpu.errors import CheckpointError
+from qgpu.host.head import HEAD_ROWS, code_dims, final_norm, text_ids
 from qgpu.host.launch import Interpreter, Job
 from qgpu.isa import Forward, Guard, Immediate, Instruction, MachineBlock, Op, Register, Target
 from qgpu.machine import MachineSpec
 from qgpu.tokens import Token, offset_of
-
-HEAD_ROWS = 8192  # rows of the head in memory at a time
 
 
 def probe_job(spec: MachineSpec) -> Job:
@@ -89,18 +93,31 @@ def _tensors(folder: Folder, part: str) -> dict[str, torch.Tensor]:
     }
 
 
-@torch.inference_mode()
-def least_margin(folder: Folder, executor: Executor, machine_head: torch.Tensor) -> float:
-    """By how much the intended token's logit leads all others, at its least over the probe.
+@dataclass(frozen=True)
+class Margin:
+    """What a launch showed behind the base's layers: the least lead of the intended token's logit
+    over all others, and the largest relative change of a code dim by the base's layers."""
 
-    CheckpointError where another token wins: then the base cannot carry the machine.
-    """
+    positions: int
+    lead: float
+    disturbance: float
+
+
+@torch.inference_mode()
+def margin_of(
+    folder: Folder,
+    executor: Executor,
+    machine_head: torch.Tensor,
+    tokens: Sequence[Token],
+    n_prompt: int,
+) -> Margin:
+    """One launch, ``n_prompt`` tokens of which the host feeds. CheckpointError where another token
+    wins: then the base cannot carry the machine."""
     spec = executor.plan.spec
-    fed, n_prompt = intended(spec)
     executor.reset()
-    residual = torch.from_numpy(np.ascontiguousarray(executor.feed(fed[:-1]))).bfloat16()
+    residual = torch.from_numpy(np.ascontiguousarray(executor.feed(tokens[:-1]))).bfloat16()
     out = through_base(folder, residual)[n_prompt - 1 :]
-    wanted = torch.tensor([offset_of(spec, token) for token in fed[n_prompt:]])
+    wanted = torch.tensor([offset_of(spec, token) for token in tokens[n_prompt:]])
     logits = out @ machine_head.T
     best = logits.gather(1, wanted[:, None])[:, 0].float()
     logits.scatter_(1, wanted[:, None], float("-inf"))
@@ -113,7 +130,20 @@ def least_margin(folder: Folder, executor: Executor, machine_head: torch.Tensor)
     if not bool((lead > 0).all()):
         at = int(lead.argmin())
         raise CheckpointError(
-            f"behind {folder.path}'s own layers another token wins at token {at + 1} of the probe "
+            f"behind {folder.path}'s own layers another token wins at token {at + 1} of a launch "
             f"(by {-float(lead[at]):.1f}): this base cannot carry the machine"
         )
-    return float(lead.min())
+    return Margin(len(lead), float(lead.min()), _disturbance(folder, executor.plan, out))
+
+
+def _disturbance(folder: Folder, plan: Plan, out: torch.Tensor) -> float:
+    dims = code_dims(plan)
+    c = final_norm(folder)[dims.ravel()] * (plan.widths.hidden / dims.size) ** 0.5
+    change = (out[:, dims.ravel()].float().abs().numpy() / np.abs(c)) - 1
+    return float(np.abs(change).max())
+
+
+def text_states(folder: Folder) -> torch.Tensor:
+    """The base's final states on the built-in text, [n, hidden]."""
+    rows = rows_at(folder.embedding.rows(), text_ids(folder))
+    return through_base(folder, torch.from_numpy(rows).bfloat16())
