@@ -31,6 +31,7 @@ from qgpu.ptx.regalloc import (
     find_reads,
     interference,
 )
+from qgpu.ptx.shape_graph import hoist_arms
 from qgpu.ptx.sink import sink_into_serial
 from qgpu.ptx.startup import use_initial_zeros
 from qgpu.ptxir import Function, Module
@@ -62,6 +63,8 @@ def lower(
     sink_into_serial(graph, shape.n_threads, Limits(spec.n_stages, spec.n_registers - 1))
     coalesce(graph, shape.n_threads)
     use_initial_zeros(graph)
+    while hoist_arms(graph, spec.n_stages):
+        pass
     groups, colours = allocate(graph, spec, shape, memory)
     if len(groups) > spec.n_blocks:
         raise LimitError("machine blocks", len(groups), spec.n_blocks)

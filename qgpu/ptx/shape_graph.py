@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from qgpu.isa import Op
-from qgpu.ptx.cfg import dominators, drop_unreachable, liveness
+from qgpu.ptx.cfg import dominators, drop_unreachable, liveness, loop_depths
 from qgpu.ptx.mir import Block, Condition, Edge, Graph, Node, Virtual
 
 CROSS_LANE = (Op.SHFL, Op.BALLOT)
@@ -75,12 +75,17 @@ def _can_wait_later(block: Block) -> bool:
     )
 
 
+def _count_ways(graph: Graph) -> Counter[Block]:
+    """How many edges lead to each block; the launch's start is one to the entry."""
+    return Counter([graph.entry, *(s for b in graph.blocks for s in b.successors)])
+
+
 # --- if-conversion ------------------------------------------------------------------------------
 
 
 def if_convert(graph: Graph, n_stages: int) -> bool:
     """Run a short arm of a branch in all lanes, guarded, instead of branching around it."""
-    ways = Counter(s for b in graph.blocks for s in b.successors)
+    ways = _count_ways(graph)
     for block in graph.blocks:
         if block.condition is None or block.taken is None or block.serial:
             continue
@@ -155,3 +160,45 @@ def _guard_store(graph: Graph, node: Node, condition: Condition, out: list[Node]
         node.guard = Condition(both)
         return True
     return False
+
+
+# --- hoisting -------------------------------------------------------------------------------------
+
+
+def hoist_arms(graph: Graph, n_stages: int) -> bool:
+    """What only computes in one arm of a branch moves before the branch where that saves a
+    machine block: it may run in vain, but it harms nothing that the other arm reads."""
+    ways = _count_ways(graph)
+    live_in, _ = liveness(graph)
+    depths = loop_depths(graph)
+    for block in graph.blocks:
+        if block.condition is None or block.taken is None or block.serial:
+            continue
+        for edge, other in ((block.taken, block.target), (block.target, block.taken)):
+            arm = edge.block
+            if arm is None or edge.barrier or ways[arm] != 1 or arm is block or arm.serial:
+                continue
+            if not arm.nodes or arm.condition is not None or depths[arm] < depths[block]:
+                continue
+            needed = live_in[other.block] if other.block is not None else set()
+            defined = {node.dst for node in arm.nodes}
+            if defined & {node.dst for node in block.nodes}:
+                continue
+            if defined & needed or block.condition.reg in defined:
+                continue
+            if not all(node.is_pure for node in arm.nodes):
+                continue
+            here, there = len(block.nodes), len(arm.nodes)
+            if _n_groups(here + there, n_stages) >= _n_groups(here, n_stages) + _n_groups(
+                there, n_stages
+            ):
+                continue
+            block.nodes += arm.nodes
+            arm.nodes = []
+            thread_jumps(graph)
+            return True
+    return False
+
+
+def _n_groups(n_nodes: int, n_stages: int) -> int:
+    return max(1, -(-n_nodes // n_stages))
