@@ -64,8 +64,8 @@ class Gating(Protocol):
 @dataclass(frozen=True)
 class Direction:
     """A direction on guard dims. ``margin`` is the least w.x over the rows x of unit RMS (zero rows
-    left out: every form of a zero row is 0, so the circuit is silent on it by itself);
-    ``failing`` counts the rows on the wrong side."""
+    left out: no direction tells them from anything); ``failing`` counts the rows on the wrong
+    side."""
 
     dims: tuple[int, ...]
     w: tuple[float, ...]
@@ -247,7 +247,8 @@ def run_rows(
     """Runs the gates of all layers over every row; the layers must share one norm.
 
     A row stays as it is where silu of every gate and of every z is 0 (all that a layer adds goes
-    through one of them); the state stays where beta is 0 and g is 0. Zero rows give all-zero keys.
+    through one of them); the state stays where beta is 0 and g is 0. A zero row has beta 1/2: it
+    stays as it is, but the heads that look a token back may then write, so it counts as touching.
     """
     layers = list(layers)
     norm = layers[0].input_norm
@@ -257,10 +258,9 @@ def run_rows(
     equal, untouched, first = 0, True, 0
     for part in chunks(table):
         h = np.ascontiguousarray(normed_rows(part, norm, eps).T)
-        live = (h != 0).any(0)
         x = gates @ h
         silent = ((x <= -LIMIT / 2) | (x == 0)).all(0)
-        untouched &= bool((((b @ h) <= -LIMIT / 2) | ~live).all() and ((a @ h) <= 0).all())
+        untouched &= bool(((b @ h) <= -LIMIT / 2).all() and ((a @ h) <= 0).all())
         equal += int(silent.sum())
         if len(moved) < MOVED_KEPT:
             moved += [first + int(i) for i in np.flatnonzero(~silent)]

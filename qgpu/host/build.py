@@ -79,7 +79,7 @@ def silent_plan(
     n_rows, reachable = folder.embedding.shape[0], reachable_rows(folder)
     table = folder.embedding.rows()
     silent = make_silent(spec, widths, table, weak=weak, run=run, progress=progress)
-    if silent.direction.failing and reachable < n_rows:
+    if not silent.proof.holds and reachable < n_rows:
         table = folder.embedding.rows(reachable)
         silent = make_silent(spec, widths, table, weak=weak, run=run, progress=progress)
     facts = silent.proof.as_json() | {
@@ -106,10 +106,15 @@ def silence_line(facts: dict[str, Any]) -> str:
     if drift:
         numbers += (f"; {drift['rows']} of the rows that move drift by {drift['largest']} of their "
                     f"norm at most, {drift['not_finite']} of them beyond all bounds")  # fmt: skip
-    return (
-        f"the circuit is NOT silent on text: {facts['failing_rows']} of {facts['rows']} rows are "
-        f"on the wrong side of the best direction ({numbers})"
-    )
+    why = []
+    if facts["failing_rows"]:
+        why.append(f"{facts['failing_rows']} of {facts['rows']} rows are on the wrong side of the "
+                   "best direction")  # fmt: skip
+    if facts["zero_rows"]:
+        why.append(f"{facts['zero_rows']} rows are zero and would let the machine's state be "
+                   "written")  # fmt: skip
+    reason = "; ".join(why) or "no strength is enough"
+    return f"the circuit is NOT silent on text: {reason} ({numbers})"
 
 
 def build(
