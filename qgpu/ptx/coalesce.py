@@ -47,7 +47,7 @@ def _join(block: Block, copy: Node, source: Virtual, variable: Virtual) -> None:
     early: list[Node] = []
     late: list[Node] = []
     for node in between:
-        if dependent & set(node.sources()) or _conflicts(node, late):
+        if dependent & set(node.sources()) or _conflicts(node, [made, *late]):
             if variable in node.sources():
                 return
             late.append(node)
