@@ -12,14 +12,16 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import aclosing
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, StreamingResponse
 from pydantic import BaseModel, Field
+from starlette.concurrency import run_in_threadpool
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 
 from qgpu.errors import Error, UsageError
@@ -29,6 +31,7 @@ from qgpu.host.chat.source import Message
 HOST = "127.0.0.1"
 MODELS = {"qgpu-normal": "normal", "qgpu-advanced": "advanced"}
 MAX_TOKENS = 8192
+T = TypeVar("T")
 
 
 class ApiError(Exception):
@@ -175,13 +178,28 @@ def chunks(model: str, events: Iterator[Event], with_usage: bool) -> Iterator[di
                     yield {**envelope, "choices": [], "usage": usage(event)}
 
 
-def _server_sent(objects: Iterator[dict[str, Any]]) -> Iterator[str]:
+def _server_sent(objects: Iterator[dict[str, Any]]) -> Generator[str, None, None]:
     try:
         for item in objects:
             yield f"data: {json.dumps(item)}\n\n"
     except Error as error:
         yield f"data: {json.dumps(_error_body(str(error), 'server_error'))}\n\n"
     yield "data: [DONE]\n\n"
+
+
+async def _while_connected(
+    request: Request, items: Generator[T, None, None]
+) -> AsyncGenerator[T, None]:
+    """The items, worked out in a thread; a client that goes away ends the turn and frees the
+    model."""
+    try:
+        while not await request.is_disconnected():
+            item = await run_in_threadpool(next, items, None)
+            if item is None:
+                return
+            yield item
+    finally:
+        items.close()
 
 
 def _error_body(message: str, code: str) -> dict[str, Any]:
@@ -209,15 +227,19 @@ def create_app(base: Session) -> FastAPI:
         return {"status": "ok", "text": base.source.name, "backend": base.device.backend.name}
 
     @app.post("/v1/chat/completions", response_model=None)
-    def chat(request: ChatRequest) -> dict[str, Any] | StreamingResponse:
-        talk = open_conversation(base, request)
-        if request.stream:
-            options = request.stream_options or StreamOptions()
-            events = _locked(one_at_a_time, talk)
-            parts = chunks(request.model, events, options.include_usage)
-            return StreamingResponse(_server_sent(parts), media_type="text/event-stream")
-        turns = [e for e in _locked(one_at_a_time, talk) if isinstance(e, Turn)]
-        return completion(request.model, turns[-1])
+    async def chat(asked: ChatRequest, request: Request) -> dict[str, Any] | StreamingResponse:
+        events = _locked(one_at_a_time, open_conversation(base, asked))
+        if asked.stream:
+            options = asked.stream_options or StreamOptions()
+            parts = _server_sent(chunks(asked.model, events, options.include_usage))
+            return StreamingResponse(
+                _while_connected(request, parts), media_type="text/event-stream"
+            )
+        async with aclosing(_while_connected(request, events)) as seen:
+            async for event in seen:
+                if isinstance(event, Turn):
+                    return completion(asked.model, event)
+        raise ApiError(499, "the client went away", "cancelled")
 
     @app.exception_handler(ApiError)
     def refuse(request: Request, error: ApiError) -> JSONResponse:
@@ -236,8 +258,8 @@ def create_app(base: Session) -> FastAPI:
     return app
 
 
-def _locked(lock: threading.Lock, talk: Conversation) -> Iterator[Event]:
-    """The turn's events; a client that goes away ends the generator and so frees the model."""
+def _locked(lock: threading.Lock, talk: Conversation) -> Generator[Event, None, None]:
+    """The turn's events, with the model to itself."""
     with lock:
         yield from talk.session.ask(talk.question)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx2 as httpx
@@ -33,6 +34,7 @@ SCRIPT = {
     DOT: [call("[1, 2, 3] @ [4, 5, 6]"), "The dot product is 32."],
     SQUARE: [CUDA, "It is 49."],
     "Hi": ["Hello!"],
+    "Long": ["word " * 50_000],
     "Divide": [call("1 / 2"), call("1 // 2"), "0"],
 }
 
@@ -105,6 +107,24 @@ def test_streaming_helper(client: openai.OpenAI) -> None:
         done = stream.get_final_completion()
     assert done.choices[0].message.content == "The dot product is 32."
     assert done.choices[0].message.tool_calls is not None
+
+
+def test_a_client_that_goes_away_frees_the_model(client: openai.OpenAI) -> None:
+    stream = ask(client, "Long", stream=True)
+    for _ in range(3):
+        next(stream)
+    stream.close()
+    assert ask(client, "Hi", timeout=20).choices[0].message.content == "Hello!"
+    with pytest.raises(openai.APITimeoutError):
+        ask(client, "Long", timeout=0.5)
+    assert ask(client, "Hi", timeout=20).choices[0].message.content == "Hello!"
+
+
+def test_requests_at_the_same_time_take_turns(client: openai.OpenAI) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda question: ask(client, question), [DOT, "Hi", DOT, SQUARE]))
+    values = [answer.model_extra["qgpu"]["value"] for answer in done]
+    assert values == [32, None, 32, None]
 
 
 def test_mended_calls_are_all_reported(client: openai.OpenAI) -> None:
