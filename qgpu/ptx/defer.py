@@ -38,19 +38,22 @@ def _is_deferred(block: Block, facts: Facts) -> bool:
     while end and _is_copy_in(nodes[end - 1], facts):
         end -= 1
     defined: set[Virtual] = set()
-    copies: set[Virtual] = set()
+    copies: dict[Virtual, Value | None] = {}
     for node in nodes[end:]:
         if node.dst is None or node.dst in defined or node.a in defined or node.a == node.dst:
             return False
         defined.add(node.dst)
     for node in nodes[:end]:
-        if node.dst in facts.several or copies & set(node.sources()):
+        if node.dst in facts.several or copies.keys() & set(node.sources()):
             return False
         if node.dst is not None and _is_copy_of_variable(node, facts):
-            copies.add(node.dst)
+            copies[node.dst] = node.a
     if any(node.a in copies for node in nodes[end:]):
         return False
-    return block.condition is None or block.condition.reg not in defined | copies
+    if block.condition is None:
+        return True
+    reg = block.condition.reg
+    return reg not in defined and (reg not in copies or copies[reg] in defined)
 
 
 def _defer(graph: Graph, block: Block, facts: Facts) -> None:
@@ -89,6 +92,9 @@ def _defer(graph: Graph, block: Block, facts: Facts) -> None:
     condition = block.condition
     if condition is not None and condition.reg in current:
         reg = as_register(condition.reg, block.nodes[-1])
+        if reg in last:  # an old value that the branch, behind the copies, would miss
+            old, reg = reg, graph.fresh()
+            out.append(Node(Op.MOV, old, dst=reg, origin=last[old].origin))
         block.condition = Condition(reg, condition.negate)
     block.nodes = out + _copies(graph, current, last)
 

@@ -263,9 +263,9 @@ def _atomic(
     else:
         b = values[0]
         new = [*_new_pair(s, name, type_, (old[0], old[1]), (b[0], b[1]))]
-    s.write(dst, *old)
     for n, word in enumerate(new):
         s.effect(Op.ST, *advance(address, 4 * n), word)
+    s.write(dst, *old)  # last: the destination may be an operand too
 
 
 def _atomic_half(
@@ -280,8 +280,8 @@ def _atomic_half(
     if name == "cas":
         same = s.emit(Op.EQ, old, s.extend(values[0][0], "u16"))
         new = s.select(same, new, old)
-    s.write(dst, old)
     s.effect(Op.ST, *address, s.emit(Op.PRMT, word, new, _insert_selector(s, where, 16)))
+    s.write(dst, old)
 
 
 # --- the rest -----------------------------------------------------------------------------------

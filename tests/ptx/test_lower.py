@@ -148,3 +148,29 @@ def test_recursion_is_refused() -> None:
 """
     with pytest.raises(CompileError, match="recursion"):
         lower(parse_ptx(text), "k", REFERENCE, LaunchShape())
+
+
+def test_an_exchange_loads_before_it_stores() -> None:
+    body = """ld.param.u64 %d1, [p0]; ld.global.u32 %r2, [%d1]; setp.ne.u32 %p1, %r2, 0;
+    mov.u32 %r1, 5;
+    @%p1 atom.global.exch.b32 %r1, [%d1+8], 31;
+    st.global.u32 [%d1+4], %r1; ret;"""
+    got = run_both(ptx_kernel(body), [[7, 0, 9], 0])
+    assert got.blocks[0] == got.ptx[0] == [7, 9, 31]
+
+
+def test_an_exchange_whose_result_replaces_its_operand() -> None:
+    body = """ld.param.u64 %d1, [p0]; ld.global.u32 %r1, [%d1];
+    atom.global.exch.b32 %r1, [%d1+4], %r1;
+    st.global.u32 [%d1+8], %r1; ret;"""
+    got = run_both(ptx_kernel(body), [[7, 9, 0], 0])
+    assert got.blocks[0] == got.ptx[0] == [7, 7, 9]
+
+
+def test_a_branch_reads_a_variable_from_before_its_next_value() -> None:
+    body = """ld.param.u64 %d1, [p0]; mov.pred %p2, -1; mov.u32 %r1, 0;
+    again: mov.pred %p1, %p2; add.s32 %r1, %r1, 5; mov.pred %p2, 0;
+    @%p1 bra again;
+    st.global.u32 [%d1], %r1; ret;"""
+    got = run_both(ptx_kernel(body), [[1], 0])
+    assert got.blocks[0] == got.ptx[0] == [10]
