@@ -83,22 +83,31 @@ def test_a_drafted_trace_is_replayed_by_prefill_and_a_wrong_token_found(model: M
     assert model.verify_trace(job.prompt(), swapped)[0] == at
 
 
-def test_a_flipped_weight_is_caught_and_the_first_wrong_token_named(model: Model) -> None:
+def weight_that_counts(model: Model, job: Job) -> tuple[torch.Tensor, int, int]:
+    """A gate weight without which the circuit's last layer would name another first token."""
     layers = model.hf.model.layers[: model.circuit_layers]
-    weight = next(
-        layer.mlp.down_proj.weight for layer in layers if layer.mlp.down_proj.weight.any()
-    )
-    row, column = (int(i) for i in weight.nonzero()[0])
+    mlp = next(layer.mlp for layer in reversed(layers) if layer.mlp.gate_proj.weight.any())
+    seen: list[torch.Tensor] = []
+    hook = mlp.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0][0, -1]))
+    model.prefill(model.ids(job.prompt()), model.new_cache())
+    hook.remove()
+    gate = mlp.gate_proj.weight
+    fires = (gate @ seen[-1] > 0) & (mlp.up_proj.weight @ seen[-1] > 0)
+    neuron = int((mlp.down_proj.weight.max(0).values * fires).argmax())
+    return gate, neuron, int((gate[neuron] * seen[-1]).abs().argmax())
+
+
+def test_a_flipped_weight_is_caught_and_the_first_wrong_token_named(model: Model) -> None:
     kernel, options = example("01_dot.cu")
-    kept = weight[row, column].item()
     with torch.no_grad():
-        weight[row, column] = -kept
+        weight, row, column = weight_that_counts(model, job_of("01_dot.cu"))
+        weight[row, column] *= -1
     try:
-        with pytest.raises(qgpu.Error, match=r"token \d+ of the launch"):
+        with pytest.raises(qgpu.Error, match="token 1 of the launch"):
             qgpu.launch(kernel, on=model, check=True, **options)
     finally:
         with torch.no_grad():
-            weight[row, column] = kept
+            weight[row, column] *= -1
 
 
 def test_a_corrupted_state_is_caught(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,9 +166,8 @@ def test_text_is_bit_identical_to_the_base(folders: tuple[Path, Path]) -> None:
 def test_a_conversation_with_a_launch_in_it(model: Model) -> None:
     """Question, expression, launch in the weights, answer; the model's own text is the same after
     the launch as before it."""
-    own = ModelText(model)
     hello = Request([{"role": "user", "content": "Hello"}], max_tokens=3)
-    before = list(own.generate(hello))
+    before = list(ModelText(model).generate(hello))
     parameter = "<parameter=expression>\n[1, 2, 3] @ [4, 5, 6]\n</parameter>"
     call = f"<function=compute>\n{parameter}\n</function>"
     replies = [f"<tool_call>\n{call}\n</tool_call>", "The dot product is 32."]
@@ -168,4 +176,4 @@ def test_a_conversation_with_a_launch_in_it(model: Model) -> None:
     assert isinstance(turn, Turn)
     assert (turn.value, turn.check, turn.answer) == (32, "ok", "The dot product is 32.")
     assert turn.uses[0].launches[0].backend == "weights"
-    assert list(own.generate(hello)) == before
+    assert list(ModelText(model).generate(hello)) == before
