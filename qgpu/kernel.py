@@ -34,7 +34,8 @@ class Lowered:
     """A kernel as machine blocks for one launch shape.
 
     ``image`` maps word addresses to initial values (module data behind the arrays); ``n_words``
-    is the memory used in all; ``sources[b]`` is the (file, line) of each stage of block b, or None.
+    is the memory used in all; ``sources[b]`` is the (file, line) of each stage of block b, or None,
+    and ``ptx_lines[b]`` the line in the PTX.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Lowered:
     n_words: int
     image: dict[int, int] = field(default_factory=dict)
     sources: list[list[tuple[str, int] | None]] = field(default_factory=list)
+    ptx_lines: list[list[int | None]] = field(default_factory=list)
 
     @property
     def listing(self) -> str:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from qgpu.errors import Error, UsageError
@@ -23,7 +23,6 @@ from qgpu.interp.machine import Machine, StageEvent
 from qgpu.isa import Register
 from qgpu.kernel import Lowered
 from qgpu.machine import WORD_BYTES, MachineSpec
-from qgpu.ptxir import Inst
 from qgpu.tokens import (
     HEADER_KINDS,
     Barrier,
@@ -194,17 +193,19 @@ def _stage_json(event: StageEvent) -> dict[str, Any]:
     return out
 
 
-def _blocks(lowered: Lowered) -> list[dict[str, Any]]:
-    """The machine blocks as text, with the source lines that each stage came from."""
+def _blocks(lowered: Lowered, file: str) -> list[dict[str, Any]]:
+    """The machine blocks as text, with the lines of the CUDA and of the PTX that each stage came
+    from. What was inlined from another file than the source shown has no line in it."""
     out = []
     for index, block in enumerate(lowered.blocks):
         sources = dict(enumerate(lowered.sources[index] if lowered.sources else []))
+        lines = dict(enumerate(lowered.ptx_lines[index] if lowered.ptx_lines else []))
         guards = [i.guard.source for i in block.instructions if i.guard is not None]
         if block.branch is not None:
             guards.append(block.branch.source)
         out.append({
             "stages": [
-                {"text": str(i), "dst": i.dst, "source": sources.get(s)}
+                {"text": str(i), "line": _line_in(file, sources.get(s)), "ptx": lines.get(s)}
                 for s, i in enumerate(block.instructions)
             ],
             "branch": f"{block.branch} -> {block.taken}" if block.branch else None,
@@ -212,6 +213,12 @@ def _blocks(lowered: Lowered) -> list[dict[str, Any]]:
             "predicates": sorted({g.index for g in guards if isinstance(g, Register)}),
         })  # fmt: skip
     return out
+
+
+def _line_in(file: str, source: tuple[str, int] | None) -> int | None:
+    if source is None or PurePath(source[0]).name != PurePath(file).name:
+        return None
+    return source[1]
 
 
 def _arguments(kernel: Kernel, result: Result) -> list[dict[str, Any]]:
@@ -234,15 +241,6 @@ def _param_name(kernel: Kernel, name: str, index: int) -> str:
     return f"arg {index}" if name.startswith(kernel.name) else name
 
 
-def _ptx_lines(kernel: Kernel) -> dict[str, list[int]]:
-    """Source line (as text) -> the PTX lines that came from it, for the kernel shown."""
-    lines: dict[str, list[int]] = {}
-    for item in kernel.function.body:
-        if isinstance(item, Inst) and item.source is not None:
-            lines.setdefault(str(item.source[1]), []).append(item.line)
-    return lines
-
-
 def trace_json(kernel: Kernel, result: Result) -> dict[str, Any]:
     """The whole trace of one launch."""
     job, lowered, program = result.job, result.lowered, kernel.program
@@ -256,8 +254,8 @@ def trace_json(kernel: Kernel, result: Result) -> dict[str, Any]:
         "n_threads": job.n_threads, "fed": len(job.prompt()),
         "arguments": _arguments(kernel, result),
         "source": {"kind": program.kind, "file": program.file, "text": program.source},
-        "ptx": program.ptx, "ptx_lines": _ptx_lines(kernel),
-        "blocks": _blocks(lowered), "n_registers": lowered.n_registers,
+        "ptx": program.ptx, "blocks": _blocks(lowered, program.file),
+        "n_registers": lowered.n_registers,
         "n_words": lowered.n_words, "memory": memory,
         "steps": _steps(result.trace, replay, _Inside(result)),
         "layers": layer_map(job.spec),

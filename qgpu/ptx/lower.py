@@ -72,6 +72,7 @@ def lower(
     return Lowered(
         kernel_name, blocks, max(colours.values(), default=0), memory.n_words,
         memory.image, [_sources(group) for group in groups],
+        [_ptx_lines(group) for group in groups],
     )  # fmt: skip
 
 
@@ -85,6 +86,10 @@ def find_kernel(module: Module, name: str) -> Function:
 
 def _sources(group: Group) -> list[tuple[str, int] | None]:
     return [node.origin.source if node.origin is not None else None for node in group.nodes]
+
+
+def _ptx_lines(group: Group) -> list[int | None]:
+    return [node.origin.line if node.origin is not None else None for node in group.nodes]
 
 
 # --- groups and registers -------------------------------------------------------------------------

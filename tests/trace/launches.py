@@ -56,7 +56,8 @@ def dot_launch() -> tuple[qgpu.Kernel, Result]:
     lowered = Lowered(
         "dot", blocks(), 3, 12,
         sources=[[(file, 2), (file, 2), (file, 3), (file, 3)], [(file, 3), (file, 4)],
-                 [(file, 4)] * 3],
+                 [("device.h", 4), (file, 4), (file, 4)]],
+        ptx_lines=[[32, 34, 36, 39], [41, 43], [None, 47, 47]],
     )  # fmt: skip
     memory = [0, 0, 1, 2, 3, 0, 4, -5 & 0xFFFFFFFF, 6, 0, 100, 0]
     job = Job(SPEC, lowered.blocks, memory, 3, 1000)

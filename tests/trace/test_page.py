@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from qgpu.host.trace import load_trace, write_html, write_trace
+import qgpu
+from qgpu.host.trace import load_trace, write_html, write_page, write_trace
 from tests.trace.launches import dot_launch
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -135,9 +136,18 @@ def test_source_lines_follow(browser: Any) -> None:
     browser.find_element("id", "next").click()
     lit = "return [...document.querySelectorAll(arguments[0])].map(e => Number(e.dataset.line))"
     assert browser.execute_script(lit, "#cuda .hot") == [2, 3]
-    assert 38 in browser.execute_script(lit, "#ptx .hot")
+    assert browser.execute_script(lit, "#ptx .hot") == [32, 34, 36, 39]
     browser.execute_script("document.querySelector('#cuda [data-line=\"4\"]').click()")
     assert "<|gpu_exec_b1_w0_m7|>" in text(browser, "#now")
+
+
+def test_a_launch_from_ptx_has_no_cuda_panel(browser: Any, tmp_path: Path) -> None:
+    source = 'extern "C" __global__ void k(int *p) { p[0] = 5; }'
+    kernel = qgpu.compile(qgpu.compile(source).ptx, kind="ptx").kernel("k")
+    write_page(tmp_path / "ptx.html", kernel, qgpu.launch(kernel, args=[[0]]))
+    browser.get((tmp_path / "ptx.html").as_uri() + "#1")
+    assert not browser.find_element("id", "panel-cuda").is_displayed()
+    assert text(browser, "#ptx .hot").endswith("5;")
 
 
 def test_which_token_wrote_what(browser: Any) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import qgpu
 from qgpu.errors import UsageError
 from qgpu.host.trace import chrome_events, load_trace, trace_json, write_chrome, write_trace
 from qgpu.interp.machine import run_blocks
@@ -64,10 +65,29 @@ def test_arguments_and_sources(data: dict[str, Any]) -> None:
     assert data["arguments"][1] == {
         "name": "arg 1", "word": 6, "words": 3, "dtype": "int32", "after": [4, -5, 6],
     }  # fmt: skip
-    line = data["blocks"][1]["stages"][0]["source"][1]
-    assert "product" in data["source"]["text"].splitlines()[line - 1]
+    lines = [[stage["line"] for stage in block["stages"]] for block in data["blocks"]]
+    # What came from the device header has no line in the source that is shown.
+    assert lines == [[2, 2, 3, 3], [3, 4], [None, 4, 4]]
     ptx = data["ptx"].splitlines()
-    assert any("mul.lo" in ptx[n - 1] for n in data["ptx_lines"][str(line)])
+    assert "mul.lo" in ptx[data["blocks"][1]["stages"][0]["ptx"] - 1]
+    assert data["blocks"][2]["stages"][0]["ptx"] is None
+
+
+def test_lines_of_a_real_lowering(tmp_path: Path) -> None:
+    """From CUDA both lines, from PTX without debug lines that of the PTX."""
+    source = 'extern "C" __global__ void k(int *p) {\n    p[0] = __popc(p[1]) * 3;\n}\n'
+    program = qgpu.compile(source)
+    ptx = "\n".join(line for line in program.ptx.splitlines() if ".loc" not in line)
+    for made in (program, qgpu.compile(ptx, kind="ptx")):
+        kernel = made.kernel("k")
+        blocks = trace_json(kernel, qgpu.launch(kernel, args=[[0, 7]]))["blocks"]
+        stages = [stage for block in blocks for stage in block["stages"]]
+        texts = made.ptx.splitlines()
+        popc = next(stage for stage in stages if stage["text"].startswith("popc"))
+        assert "popc" in texts[popc["ptx"] - 1]
+        store = next(stage for stage in stages if stage["text"].startswith("st"))
+        assert "st.global" in texts[store["ptx"] - 1]
+        assert store["line"] == (2 if made is program else None)
 
 
 def test_what_the_interpreter_did_not_see_is_left_out() -> None:
