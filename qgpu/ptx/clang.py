@@ -128,6 +128,8 @@ def _command(clang: Sequence[str], header: Path, opt: str, arch: str) -> list[st
         *_NO_OPERATORS,
         "-Wno-unknown-cuda-version", "-Xclang", "-target-feature", "-Xclang", "+ptx64",
         "-fno-unroll-loops", "-fno-jump-tables", "-fno-vectorize", "-fno-slp-vectorize",
+        # One counter a loop: each pointer that loop strength reduction would step is a write-back.
+        "-mllvm", "-disable-lsr",
         "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-ftemplate-depth=256",
         "-gline-tables-only", "-w", "-ferror-limit=20", "-fno-caret-diagnostics",
         "-fno-color-diagnostics", "-include", str(header), opt, "-S", "-o", "-", "-",
