@@ -29,11 +29,11 @@ def divide(s: Selector, a: Value, b: Value, is_signed: bool, want: str) -> Value
     if is_signed and max(s.facts.limit(a), s.facts.limit(b)) < 1 << 31:
         is_signed = False
     if is_signed:
-        quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b))
+        quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b), want)
         rest = _with_sign(s, rest, s.emit(Op.LTS, a, ZERO))
         quotient = _with_sign(s, quotient, s.emit(Op.LTS, s.emit(Op.XOR, a, b), ZERO))
     else:
-        quotient, rest = _unsigned(s, a, b)
+        quotient, rest = _unsigned(s, a, b, want)
     return s.select(s.emit(Op.EQ, b, ZERO), ONES, quotient if want == "div" else rest)
 
 
@@ -58,7 +58,7 @@ def _with_sign(s: Selector, value: Value, is_negative: Value) -> Value:
     return s.select(is_negative, s.emit(Op.SUB, ZERO, value), value)
 
 
-def _unsigned(s: Selector, a: Value, b: Value) -> Pair:
+def _unsigned(s: Selector, a: Value, b: Value, want: str) -> Pair:
     if isinstance(b, Immediate) and b.value:
         return _by_constant(s, a, b.value)
     below = s.emit(Op.ADD, b, ONES)
@@ -73,7 +73,10 @@ def _unsigned(s: Selector, a: Value, b: Value) -> Pair:
     s.jump(turn)
     part = s.emit(Op.MAXU, s.emit(Op.MULHU, rest, estimate), ONE)
     new_quotient = s.emit(Op.ADD, quotient, part)
-    new_rest = s.emit(Op.SUB, rest, s.emit(Op.MUL, part, b))
+    if want == "div":  # from the quotient, so that nothing else passes between machine blocks
+        new_rest = s.emit(Op.SUB, a, s.emit(Op.MUL, new_quotient, b))
+    else:
+        new_rest = s.emit(Op.SUB, rest, s.emit(Op.MUL, part, b))
     again = s.emit(Op.GEU, new_rest, b)
     s.move(quotient, new_quotient)
     s.move(rest, new_rest)
