@@ -1,7 +1,9 @@
 """Stand-ins: seeded checkpoints with Qwen3.5's real shapes, for machines without the weights.
 
 The embedding table is drawn with the statistics of a real one: a mean that all rows share and
-that is large on a few dims, a falling spectrum, and norms that differ from row to row.
+that is large on a few dims, a falling spectrum, and norms that differ from row to row. As in real
+models one neuron of the first layer turns that mean into a component that every later state
+shares (a "massive activation"); without it random layers wash the mean out.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ from qgpu.host.tokenizer import SPECIAL, save_qwen_tokenizer
 
 PREFIX = "model."
 MEAN_NORM, MEAN_SPREAD, SPECTRUM, NORM_SPREAD = 0.91, 0.65, 0.22, 0.175
+SHARED_GAIN = 9.0  # with a mean of half a row's norm the neuron's pre-activation is about 4.5
+SHARED_SPREAD = 2.0  # of its column next to the other neurons' columns
 INTERVAL = 4  # every fourth layer of Qwen3.5 is full attention
 # What differs between the stand-ins; ``tokens`` is the tokenizer's size where the table is small.
 SIZES: dict[str, dict[str, int]] = {
@@ -84,23 +88,31 @@ def _generator(seed: int, name: str) -> torch.Generator:
     return torch.Generator().manual_seed((seed << 32) ^ zlib.crc32(name.encode()))
 
 
-def embedding_table(rows: int, hidden: int, seed: int) -> torch.Tensor:
-    """A table with the statistics of a real one, in fp32.
+def shared_mean(hidden: int, seed: int) -> np.ndarray:
+    """The unit direction that all rows of the table lean to; a few dims carry most of it."""
+    rng = np.random.default_rng([seed, hidden])
+    shared = rng.standard_normal(hidden) * np.exp(rng.standard_normal(hidden))
+    unit: np.ndarray = shared / np.linalg.norm(shared)
+    return unit
 
-    Measured on SmolLM2-135M's (49,152 x 576): the norm of the mean that all rows share is 0.91 of
-    the noise's, a few dims carry most of it (log |mean| spreads by 1.29), the deviations fall with
-    exponent 0.22, the rows' norms are lognormal with 0.175.
+
+def embedding_table(
+    rows: int, hidden: int, seed: int, *, mean: float = 0.6, spectrum: float = 0.35
+) -> torch.Tensor:
+    """A table like a real one, in fp32.
+
+    ``mean`` is the norm of the shared mean next to the noise's. ``spectrum`` is the exponent at
+    which the dims' deviations fall. Norms are lognormal.
     """
     rng = np.random.default_rng([seed, rows, hidden])
-    shared = rng.standard_normal(hidden) * np.exp(MEAN_SPREAD * rng.standard_normal(hidden))
-    shared *= MEAN_NORM / np.linalg.norm(shared)
-    scale = rng.permutation(np.arange(1, hidden + 1) ** -SPECTRUM)
+    shared = shared_mean(hidden, seed) * mean
+    scale = rng.permutation(np.arange(1, hidden + 1) ** -spectrum)
     scale /= np.linalg.norm(scale)
     g = _generator(seed, "embedding")
     table = torch.randn(rows, hidden, generator=g)
     table *= torch.from_numpy(scale.astype(np.float32))
     table += torch.from_numpy(shared.astype(np.float32))
-    norms = torch.exp(NORM_SPREAD * torch.randn(rows, 1, generator=g))
+    norms = torch.exp(0.15 * torch.randn(rows, 1, generator=g))
     return table.mul_(norms).mul_(0.02 * hidden**0.5)
 
 
@@ -118,7 +130,23 @@ def seeded_tensor(name: str, shape: tuple[int, ...], seed: int) -> torch.Tensor:
     if "norm.weight" in name:
         return noise.mul_(0.1).bfloat16()
     spread = 0.3 if "conv1d" in name else 0.02
-    return noise.mul_(spread).bfloat16()
+    noise = noise.mul_(spread)
+    if "layers.0." in name:
+        _share_the_mean(name, noise, seed)
+    return noise.bfloat16()
+
+
+def _share_the_mean(name: str, weight: torch.Tensor, seed: int) -> None:
+    """The first layer's neuron 0 fires on the shared mean, whatever the token; its mixer is faint,
+    so that the mean is still there."""
+    if name.endswith(("out_proj.weight", "o_proj.weight")):
+        weight *= 0.02
+    elif name.endswith(("gate_proj.weight", "up_proj.weight")):
+        hidden = weight.shape[1]
+        row = shared_mean(hidden, seed) * SHARED_GAIN / hidden**0.5
+        weight[0] = torch.from_numpy(row.astype(np.float32))
+    elif name.endswith("down_proj.weight"):
+        weight[:, 0] *= SHARED_SPREAD
 
 
 def _entries(config: dict[str, Any], seed: int) -> Iterator[Entry]:
