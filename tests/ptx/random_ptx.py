@@ -54,7 +54,8 @@ class Writer:
 
     def statement(self, depth: int) -> None:
         kinds = [self.word, self.word, self.word, self.wide, self.half, self.compare,
-                 self.convert, self.load, self.store, self.shift, self.select, self.atomic]  # fmt: skip
+                 self.convert, self.load, self.store, self.shift, self.select,
+                 self.atomic]  # fmt: skip
         if depth < MAX_DEPTH and self.rng.random() < 0.25:
             self.rng.choice((self.branch, self.branch, self.loop))(depth)
         else:
@@ -160,7 +161,7 @@ class Writer:
             self.statement(depth)
 
     def kernel(self, n_statements: int) -> str:
-        """The whole kernel: registers set, the statements, every register folded into the output."""
+        """The whole kernel: registers set, the statements, every register folded into the out."""
         self.emit("ld.param.u64 %d0, [p0]; ld.param.u64 %d2, [p1]; mov.u32 %r0, %tid.x;")
         self.emit(f"mul.wide.u32 %d3, %r0, {4 * N_OUTPUT}; add.s64 %d2, %d2, %d3;")
         for n in range(10, 10 + N_REGISTERS):
@@ -173,7 +174,8 @@ class Writer:
         self.emit("DONE:")
         for n in range(10, 10 + N_REGISTERS):
             self.emit(f"cvt.u32.u64 %r1, %d{n}; xor.b32 %r{n}, %r{n}, %r1;")
-            self.emit(f"shr.u64 %d{n}, %d{n}, 32; cvt.u32.u64 %r1, %d{n}; add.s32 %r{n}, %r{n}, %r1;")
+            self.emit(f"shr.u64 %d{n}, %d{n}, 32; cvt.u32.u64 %r1, %d{n};")
+            self.emit(f"add.s32 %r{n}, %r{n}, %r1;")
             self.emit(f"cvt.u32.u16 %r1, %h{n}; add.s32 %r{n}, %r{n}, %r1;")
             self.emit(f"@%p{n} add.s32 %r{n}, %r{n}, 1;")
             self.emit(f"st.global.u32 [%d2+{4 * (n - 10)}], %r{n};")
