@@ -20,7 +20,12 @@ from qgpu.errors import Error
 from qgpu.host.chat.session import Session, Turn
 
 FILE = Path(__file__).parent / "chat" / "questions.json"
-_NUMBER = re.compile(r"(?<![\w.])[-−]?\d+(?:[,_ ]\d{3})*(?![\w]|\.\d)")
+# With thousands separators, and without: "100,200" may be one number or two.
+_GROUPED, _PLAIN = r"\d{1,3}(?:[,_ ]\d{3})+", r"\d+"
+_READINGS = tuple(
+    re.compile(rf"(?<![\w.])[-−]?(?:{digits})(?!\w|\.\d)")
+    for digits in (f"{_GROUPED}|{_PLAIN}", _PLAIN)
+)
 
 
 @dataclass(frozen=True)
@@ -121,21 +126,21 @@ def flatten(value: Any) -> list[int]:
     return [] if value is None else [int(value)]
 
 
-def numbers_in(text: str) -> list[int]:
-    """The integers that a text says, thousands separators taken out."""
-    # A list "1, 2, 3" has a space behind its commas; a separator has none.
+def readings(text: str) -> list[list[int]]:
+    """The integers that a text says, in each way to read it."""
     return [
-        int(re.sub(r"[,_ ]", "", found.group().replace("−", "-")))
-        for found in _NUMBER.finditer(text)
+        [int(re.sub("[,_ ]", "", found.group().replace("−", "-"))) for found in form.finditer(text)]
+        for form in _READINGS
     ]
 
 
 def says(answer: str, question: Question) -> bool:
     """Whether the answer gives the value: its numbers in order, or a word that stands for it."""
-    wanted, said = flatten(question.value), numbers_in(answer)
-    for start in range(len(said) - len(wanted) + 1):
-        if said[start : start + len(wanted)] == wanted:
-            return True
+    wanted = flatten(question.value)
+    for said in readings(answer):
+        for start in range(len(said) - len(wanted) + 1):
+            if said[start : start + len(wanted)] == wanted:
+                return True
     words = re.findall(r"[a-z]+", answer.lower())
     return any(word in words for word in question.accept)
 

@@ -16,7 +16,7 @@ from qgpu.host.evaluate_chat import (
     evaluate,
     flatten,
     load_questions,
-    numbers_in,
+    readings,
     says,
 )
 
@@ -97,10 +97,14 @@ def test_the_report() -> None:
         ("[1, 2, 3]", [1, 2, 3]),
         ("3.5 is no integer, x2 neither", []),
         ("[[19, 22], [43, 50]]", [19, 22, 43, 50]),
+        ("**156** or $156$", [156, 156]),
+        ("100,200", [100200]),
+        ("100,200", [100, 200]),
+        ("12345,678", [12345, 678]),
     ],
 )
-def test_numbers_in(text: str, numbers: list[int]) -> None:
-    assert numbers_in(text) == numbers
+def test_readings(text: str, numbers: list[int]) -> None:
+    assert numbers in readings(text)
 
 
 def test_says() -> None:
@@ -109,6 +113,9 @@ def test_says() -> None:
 
     assert says("Sorted: 1, 2 and 3.", question([1, 2, 3]))
     assert not says("Sorted: 1, 3, 2.", question([1, 2, 3]))
+    assert says("[50,100,150,200]", question([50, 100, 150, 200]))
+    assert says("It is 1,073,741,824.", question(1073741824))
+    assert not says("It is 1,073,741,824.", question(107374182))
     assert says("Yes, it is.", question(1, "yes"))
     assert not says("Nobody knows.", question(0, "no"))
     assert flatten([[1], [2, [3]], 4]) == [1, 2, 3, 4]
