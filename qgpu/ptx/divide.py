@@ -9,7 +9,8 @@ leaves open, gives a quotient and a remainder of all ones, as on NVIDIA hardware
 
 from __future__ import annotations
 
-from qgpu.isa import Immediate, Op, signed
+from qgpu.isa import MASK32, Immediate, Op, signed
+from qgpu.machine import WORD_BITS
 from qgpu.ptx import wide
 from qgpu.ptx.mir import ONE, ONES, ZERO, Value, Virtual, imm
 from qgpu.ptx.select import Selector
@@ -29,7 +30,7 @@ def divide(s: Selector, a: Value, b: Value, is_signed: bool, want: str) -> Value
     if is_signed and max(s.facts.limit(a), s.facts.limit(b)) < 1 << 31:
         is_signed = False
     if is_signed:
-        quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b), want)
+        quotient, rest = _unsigned(s, _absolute(s, a), _absolute(s, b), want, 1 << 31)
         rest = _with_sign(s, rest, s.emit(Op.LTS, a, ZERO))
         quotient = _with_sign(s, quotient, s.emit(Op.LTS, s.emit(Op.XOR, a, b), ZERO))
     else:
@@ -58,9 +59,9 @@ def _with_sign(s: Selector, value: Value, is_negative: Value) -> Value:
     return s.select(is_negative, s.emit(Op.SUB, ZERO, value), value)
 
 
-def _unsigned(s: Selector, a: Value, b: Value, want: str) -> Pair:
+def _unsigned(s: Selector, a: Value, b: Value, want: str, largest: int = MASK32) -> Pair:
     if isinstance(b, Immediate) and b.value:
-        return _by_constant(s, a, b.value)
+        return _by_constant(s, a, b.value, min(largest, s.facts.limit(a)))
     below = s.emit(Op.ADD, b, ONES)
     quotient, rest = s.graph.fresh(), s.graph.fresh()
     s.move(quotient, ZERO)
@@ -94,14 +95,23 @@ def _reciprocal(s: Selector, b: Value) -> Value:
     return s.emit(Op.SHR, top, s.emit(Op.SUB, imm(31), zeros))
 
 
-def _by_constant(s: Selector, a: Value, divisor: int) -> Pair:
-    """By a shift or a multiplication (Granlund and Montgomery, 1994, figure 4.1)."""
+def _by_constant(s: Selector, a: Value, divisor: int, largest: int) -> Pair:
+    """By a shift or a multiplication, for dividends up to ``largest``.
+
+    With m = (2**k + e) / divisor, a * m >> k is the quotient as long as a * e < 2**k. Where no m
+    of 32 bits will do, one of 33 (Granlund and Montgomery, 1994, figure 4.1).
+    """
     if divisor.bit_count() == 1:
         shift = imm(divisor.bit_length() - 1)
         return s.emit(Op.SHR, a, shift), s.emit(Op.AND, a, imm(divisor - 1))
     bits = (divisor - 1).bit_length()
-    multiplier = imm(((1 << 32) * ((1 << bits) - divisor)) // divisor + 1)
-    high = s.emit(Op.MULHU, a, multiplier)
+    for shift_ in range(bits):
+        power = 1 << (WORD_BITS + shift_)
+        multiplier = -(-power // divisor)
+        if multiplier <= MASK32 and (multiplier * divisor - power) * largest < power:
+            quotient = s.emit(Op.SHR, s.emit(Op.MULHU, a, imm(multiplier)), imm(shift_))
+            return quotient, s.emit(Op.SUB, a, s.emit(Op.MUL, quotient, imm(divisor)))
+    high = s.emit(Op.MULHU, a, imm(((1 << WORD_BITS) * ((1 << bits) - divisor)) // divisor + 1))
     half = s.emit(Op.SHR, s.emit(Op.SUB, a, high), ONE)
     quotient = s.emit(Op.SHR, s.emit(Op.ADD, high, half), imm(bits - 1))
     return quotient, s.emit(Op.SUB, a, s.emit(Op.MUL, quotient, imm(divisor)))

@@ -17,8 +17,8 @@ from qgpu.ptx.estimate import write_cost
 from qgpu.ptx.fold import Facts
 from qgpu.ptx.mir import Block, Node, Virtual
 
-MAX_BEAM = 24
-WORK = 1600  # beam width times nodes, for long blocks
+MAX_BEAM = 48
+WORK = 3000  # beam width times nodes, for long blocks
 MAX_READY = 10
 WINDOW = 48
 IN_ORDER_BEAM = 4

@@ -7,18 +7,19 @@ selector and the instruction, found by the first part of the opcode in ``RULES``
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
 from qgpu.errors import CompileError
-from qgpu.isa import Op
+from qgpu.isa import Immediate, Op
 from qgpu.kernel import LaunchShape
 from qgpu.machine import MachineSpec
 from qgpu.ptx.fold import Facts, simplify
 from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Node, Value, Virtual, imm
-from qgpu.ptxir import TYPE_BYTES, Function, Imm, Inst, Not, Operand, Reg, Sym
+from qgpu.ptxir import TYPE_BYTES, Function, Imm, Inst, Not, Operand, Pair, Reg, Sym, Vec
 
 Rule = Callable[["Selector", Inst], None]
 RULES: dict[str, Rule] = {}
@@ -54,6 +55,8 @@ class Selector:
         self.registers: dict[str, list[Virtual]] = {}
         self.labels: dict[str, Block] = {}
         self.tables: dict[str, tuple[str, ...]] = {}
+        self.defined_once = _defined_once(function)
+        self.constants: dict[Virtual, Immediate] = {}
         self.inst = Inst((), ())
         self.epoch = 0
         self.tail: Block | None = None
@@ -181,7 +184,7 @@ class Selector:
                 words = [imm(value), imm(value >> 32)]
             case Reg(name):
                 special = self.special(name)
-                words = [special] if special is not None else [*self.register(name)]
+                words = [special] if special is not None else self._words_of(name)
             case Not(reg):
                 words = [self.negate(self.read(reg)[0])]
             case Sym(name, offset):
@@ -189,6 +192,10 @@ class Selector:
             case _:
                 raise self.fail("an operand of a kind that is not supported")
         return [*words, ZERO][:n_words]
+
+    def _words_of(self, name: str) -> list[Value]:
+        """The register's words; a constant where that is all that it ever holds."""
+        return [self.constants.get(word, word) for word in self.register(name)]
 
     def symbol(self, name: str, offset: int) -> Value:
         """The address of a variable."""
@@ -264,7 +271,10 @@ class Selector:
                 raise self.fail("the destination is not a register")
             if operand.name != "_":
                 targets = self.register(operand.name)
-                moves += zip(targets, [*words, ZERO, ZERO], strict=False)
+                values = list(zip(targets, [*words, ZERO, ZERO], strict=False))
+                moves += values
+                if operand.name in self.defined_once and self.inst.guard is None:
+                    self.constants |= {t: v for t, v in values if isinstance(v, Immediate)}
         changed: set[Value] = set()
         for place, (target, value) in enumerate(moves):
             changed.add(target)
@@ -274,6 +284,21 @@ class Selector:
                     self.move(copy, moves[later][1])
                     moves[later] = (moves[later][0], copy)
             self.assign(target, value)
+
+
+def _defined_once(function: Function) -> set[str]:
+    """The registers that one place in the text alone writes."""
+    counts: Counter[str] = Counter()
+    for statement in function.body:
+        if isinstance(statement, Inst) and statement.operands:
+            match statement.operands[0]:
+                case Reg(name):
+                    counts[name] += 1
+                case Vec(items):
+                    counts.update(item.name for item in items if isinstance(item, Reg))
+                case Pair(first, second):
+                    counts.update((first.name, second.name))
+    return {name for name, count in counts.items() if count == 1}
 
 
 def select_instruction(selector: Selector, inst: Inst) -> None:

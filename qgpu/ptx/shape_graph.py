@@ -111,7 +111,7 @@ def _convert(
         return False
     live = set() if join.block is None else liveness(graph)[0][join.block]
     nodes = _guarded(graph, inside, condition, live)
-    if nodes is None or len(nodes) > 2 * n_stages:
+    if nodes is None or len(nodes) > n_stages:
         return False
     block.nodes += nodes
     block.condition = block.taken = None

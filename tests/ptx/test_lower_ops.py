@@ -192,3 +192,17 @@ def test_constant_operands_fold_to_the_same(name: str, kinds: str) -> None:
         body = "\n".join([*lines, _instruction(name, kinds), RESULTS[kinds[0]], "ret;"])
         got = run_both(ptx_kernel(body), [[0], [0, 0]], spec=REFERENCE)
         assert got.blocks[1] == got.ptx[1]
+
+
+@pytest.mark.parametrize("name", ["div.u32", "rem.u32", "div.s32", "rem.s32"])
+def test_division_by_constants(name: str) -> None:
+    rng = random.Random(name)
+    for divisor in (1, 2, 3, 5, 6, 7, 10, 641, 2**16 + 1, 2**31 - 1, 2**31, 2**32 - 5, 2**32 - 1):
+        body = f"""ld.param.u64 %d1, [p0]; ld.param.u64 %d2, [p1];
+        mov.u32 %r1, %tid.x; mul.wide.u32 %d3, %r1, 4;
+        add.s64 %d1, %d1, %d3; add.s64 %d2, %d2, %d3;
+        ld.global.u32 %r2, [%d1]; {name} %r3, %r2, {divisor}; st.global.u32 [%d2], %r3; ret;"""
+        data = [_word(rng) for _ in range(12)]
+        data += [divisor, divisor - 1, divisor + 1, 3 * divisor - 1]
+        got = run_both(ptx_kernel(body), [data, [0] * 16], block=(16, 1, 1))
+        assert got.blocks[1] == got.ptx[1]
