@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from qgpu.cli import COMMANDS, main
 from qgpu.cli.options import parse_arg
 from qgpu.errors import UsageError
+from tests.host.small import narrow_base
 
 DOT = """
 __global__ void dot(const int *a, const int *b, int *out) {
@@ -205,6 +206,17 @@ def test_a_base_that_is_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     missing = call("build", "--base", "./nowhere", "--out", tmp_path / "m")
     assert missing.exit_code == 1
     assert missing.stderr == "error: there is no model folder ./nowhere\n"
+
+
+def test_a_base_that_is_too_narrow_is_refused_with_the_numbers(tmp_path: Path) -> None:
+    narrow_base(tmp_path / "base")
+    result = call("build", "--base", tmp_path / "base", "--out", tmp_path / "out")
+    assert result.exit_code == 3
+    assert "error: hidden size 64 is too narrow" in result.stderr
+    assert [file.name for file in tmp_path.iterdir()] == ["base"]
+    plain = call("verify", "--model", tmp_path / "base")
+    assert plain.exit_code == 1
+    assert "has no GPU in it" in plain.stderr
 
 
 def test_an_unexpected_fault_is_one_line_too(dot: Path, monkeypatch: pytest.MonkeyPatch) -> None:

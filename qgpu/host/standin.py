@@ -51,7 +51,6 @@ def text_config(like: str) -> dict[str, Any]:
     if like not in SIZES:
         raise UsageError(f"there is no stand-in like {like}: one of {', '.join(SIZES)}")
     size = SIZES[like]
-    eos = special_id(size["vocab_size"], "<|im_end|>")
     return {
         "architectures": ["Qwen3_5ForCausalLM"],
         "model_type": "qwen3_5_text",
@@ -66,7 +65,8 @@ def text_config(like: str) -> dict[str, Any]:
         "rope_parameters": {"rope_type": "default", "rope_theta": 10000000,
                             "partial_rotary_factor": 0.25, "mrope_interleaved": True,
                             "mrope_section": [11, 11, 10]},
-        "mamba_ssm_dtype": "float32", "dtype": "bfloat16", "eos_token_id": eos,
+        "mamba_ssm_dtype": "float32", "dtype": "bfloat16",
+        "eos_token_id": special_id(size["vocab_size"], "<|im_end|>"),
     }  # fmt: skip
 
 
@@ -172,6 +172,7 @@ def write_standin(
     """Write a stand-in to ``target``; ``changes`` replace fields of its config."""
     config = {**text_config(like), **(changes or {})}
     rows = config["vocab_size"]
+    config["eos_token_id"] = special_id(rows, "<|im_end|>")
     with staged(target, f"the stand-in {target}") as work:
         hashes = write_shards(work, _entries(config, seed), progress)
         save_qwen_tokenizer(work, None if rows >= 248320 else rows)
