@@ -6,7 +6,7 @@ that are there count, and the lanes that execute the instruction together take p
 
 from __future__ import annotations
 
-from qgpu.isa import Op
+from qgpu.isa import Immediate, Op
 from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
 from qgpu.ptx.rules_arith import is_signed as _is_signed
 from qgpu.ptx.select import Selector, rule, type_bits
@@ -14,6 +14,7 @@ from qgpu.ptxir import Inst, Operand
 from qgpu.ptxir import Pair as Destinations
 
 AXES = "xyz"
+FULL_WARP = 32
 
 
 def divide_small(s: Selector, value: Value, divisor: int, bound: int) -> Value:
@@ -117,6 +118,7 @@ def shfl(s: Selector, inst: Inst) -> None:
     a = s.word(source)
     b = s.emit(Op.AND, s.word(x), imm(31))
     c = s.word(y)
+    _refuse_wide(s, c)
     me = lane(s)
     clamp = s.emit(Op.AND, c, imm(31))
     segment = s.emit(Op.AND, s.emit(Op.SHR, c, imm(8)), imm(31))
@@ -142,6 +144,14 @@ def shfl(s: Selector, inst: Inst) -> None:
         s.write_all([(dst.first, [value]), (dst.second, [valid])])
     else:
         s.write(dst, value)
+
+
+def _refuse_wide(s: Selector, c: Value) -> None:
+    """A segment of more lanes than a warp has moves other values than on 32-lane hardware."""
+    if isinstance(c, Immediate) and s.shape.n_threads > s.spec.n_lanes:
+        width = FULL_WARP - (c.value >> 8 & 31)
+        if width > s.spec.n_lanes:
+            raise s.fail(f"a shuffle over {width} lanes; a warp has {s.spec.n_lanes} here")
 
 
 def _within(s: Selector, other: Value, last: Value) -> Value:

@@ -30,6 +30,7 @@ class Writer:
         self.lines: list[str] = []
         self.n_labels = 0
         self.n_loops = 0
+        self.may_have_left = False  # a thread may have jumped to the end
 
     def emit(self, line: str) -> None:
         self.lines.append(line)
@@ -56,7 +57,9 @@ class Writer:
         kinds = [self.word, self.word, self.word, self.wide, self.half, self.compare,
                  self.convert, self.load, self.store, self.shift, self.select,
                  self.atomic]  # fmt: skip
-        if depth < MAX_DEPTH and self.rng.random() < 0.25:
+        if depth == 0 and not self.may_have_left and self.rng.random() < 0.2:
+            self.warp()
+        elif depth < MAX_DEPTH and self.rng.random() < 0.25:
             self.rng.choice((self.branch, self.branch, self.loop))(depth)
         else:
             self.rng.choice(kinds)()
@@ -127,11 +130,31 @@ class Writer:
         dst, value = self.reg(), self.value()
         self.emit(f"{self.guard()}atom.global.{name} {dst}, [%d2+{place}], {value};")
 
+    def warp(self) -> None:
+        """Where all threads are together: votes, barriers, and shuffles if all warps are full."""
+        truth, dst = self.reg("p"), self.reg()
+        lines = [
+            f"vote.sync.ballot.b32 {dst}, {truth}, -1;",
+            f"vote.sync.any.pred {self.reg('p')}, {truth}, -1;",
+            f"vote.sync.all.pred {self.reg('p')}, !{truth}, -1;",
+            f"match.any.sync.b32 {dst}, {self.reg()}, -1;",
+            "bar.sync 0;",
+        ]
+        if self.n_threads % 4 == 0:
+            for mode, clamp in (("up", 0x1C00), ("down", 0x1C1F), ("bfly", 0x1C1F),
+                                ("idx", 0x1C1F), ("idx", 0x1E1F)):
+                lines.append(
+                    f"shfl.sync.{mode}.b32 {dst}|{self.reg('p')}, {self.reg()}, {self.value()}, "
+                    f"{clamp}, -1;"
+                )
+        self.emit(self.rng.choice(lines))
+
     def branch(self, depth: int) -> None:
         other, end = self.label(), self.label()
         self.emit(f"@{self.rng.choice(('', '!'))}{self.reg('p')} bra {other};")
         self.block(depth + 1, self.rng.randrange(1, 5))
         if self.rng.random() < 0.1:
+            self.may_have_left = True
             self.emit("bra DONE;")
         elif self.rng.random() < 0.6:
             self.emit(f"bra {end};")

@@ -108,12 +108,13 @@ def _lower(body: str, *, block: int = 1, spec: MachineSpec = REFERENCE, n_params
         ("add.f32 %r1, %r2, %r3;", "integers only"),
         ("tex.1d.v4.s32.s32 {%r1,%r2,%r3,%r4}, [%d1, {%r5}];", "tex is not supported"),
         ("bar.arrive 0, 64;", "every thread waits"),
+        ("shfl.sync.down.b32 %r1, %r2, 1, 31, -1;", "a shuffle over 32 lanes; a warp has 4 here"),
         ("mov.u32 %r1, %clock;", "%clock is not supported"),
     ],
 )  # fmt: skip
 def test_what_the_machine_cannot_do_is_refused_with_its_line(body: str, reason: str) -> None:
     with pytest.raises(CompileError, match=reason) as caught:
-        _lower(body)
+        _lower(body, block=8)
     assert (caught.value.file, caught.value.line) == ("k.ptx", 8)
     assert caught.value.instruction
 
