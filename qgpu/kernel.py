@@ -35,7 +35,8 @@ class Lowered:
 
     ``image`` maps word addresses to initial values (module data behind the arrays); ``n_words``
     is the memory used in all; ``sources[b]`` is the (file, line) of each stage of block b, or None,
-    and ``ptx_lines[b]`` the line in the PTX.
+    and ``ptx_lines[b]`` the line in the PTX. A launch after which the word ``trap_word`` is not
+    zero has executed ``trap``.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Lowered:
     image: dict[int, int] = field(default_factory=dict)
     sources: list[list[tuple[str, int] | None]] = field(default_factory=list)
     ptx_lines: list[list[int | None]] = field(default_factory=list)
+    trap_word: int | None = None
 
     @property
     def listing(self) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qgpu.errors import LimitError, UsageError
+from qgpu.errors import LaunchError, LimitError, UsageError
 from qgpu.host.arguments import Array, Bound, bind
 from qgpu.host.program import Kernel
 from qgpu.isa import MachineBlock
@@ -192,6 +192,8 @@ def launch(
     seconds = time.perf_counter() - start
     if checker is not None:
         checker.finish(execution.memory)
+    if lowered.trap_word is not None and execution.memory[lowered.trap_word]:
+        raise LaunchError(f"{kernel.name} executed trap")
     return Result(
         bound.read_back(execution.memory), execution.tokens, seconds,
         "ok" if check else None, on.name, lowered, execution.memory,

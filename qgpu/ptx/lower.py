@@ -72,7 +72,7 @@ def lower(
     return Lowered(
         kernel_name, blocks, max(colours.values(), default=0), memory.n_words,
         memory.image, [_sources(group) for group in groups],
-        [_ptx_lines(group) for group in groups],
+        [_ptx_lines(group) for group in groups], memory.trap_word_address,
     )  # fmt: skip
 
 

@@ -151,6 +151,11 @@ class Memory:
             self.trap_address = self.allocate(WORD_BYTES)
         return self.trap_address
 
+    @property
+    def trap_word_address(self) -> int | None:
+        """The word address of that word, where the kernel has a trap."""
+        return None if self.trap_address is None else self.trap_address // WORD_BYTES
+
     # --- initial data
 
     def _write(self, address: int, data: bytes) -> None:

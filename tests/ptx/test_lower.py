@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qgpu.errors import CompileError, LimitError, UsageError
+from qgpu.interp.machine import run_blocks
 from qgpu.kernel import LaunchShape
 from qgpu.machine import REFERENCE, SMALL, MachineSpec
 from qgpu.ptx.lower import lower
@@ -175,3 +176,13 @@ def test_a_branch_reads_a_variable_from_before_its_next_value() -> None:
     st.global.u32 [%d1], %r1; ret;"""
     got = run_both(ptx_kernel(body), [[1], 0])
     assert got.blocks[0] == got.ptx[0] == [10]
+
+
+def test_a_trap_leaves_its_mark() -> None:
+    body = "ld.param.u64 %d1, [p0]; ld.global.u32 %r1, [%d1]; setp.ne.u32 %p1, %r1, 0; @%p1 trap; ret;"
+    for value in (0, 1):
+        module = parse_ptx(ptx_kernel(body, n_params=1))
+        lowered = lower(module, "k", REFERENCE, LaunchShape(params=(8,), data_base=16))
+        run = run_blocks(REFERENCE, lowered.blocks, [0, 0, value], 1)
+        assert lowered.trap_word is not None
+        assert run.memory[lowered.trap_word] == value
