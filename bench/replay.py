@@ -172,7 +172,10 @@ def run(folder: Path, model_path: Path, out: Path, sample: int, eager: int, *, l
         "prefill": {"launches": len(launches), "faults": faults, "trace tokens": traced,
                     "tokens fed": fed, "seconds": round(seconds, 1)},
     }  # fmt: skip
-    chosen = launches[:: max(1, len(launches) // sample)][:sample] if sample else []
+    examples = {path.stem for path in (Path(__file__).parent.parent / "examples").glob("*.cu")}
+    chosen = [x for x in launches if x["name"] in examples]
+    if sample:
+        chosen += launches[:: max(1, len(launches) // sample)][:sample]
     for mode, some in (("graph", chosen), ("eager", chosen[:eager])):
         model.graph = mode == "graph"
         report = {"launches": 0, "tokens": 0, "seconds": 0.0, "faults": {}}
@@ -202,7 +205,9 @@ def main() -> None:
     two.add_argument("folder", type=Path)
     two.add_argument("--model", type=Path, required=True)
     two.add_argument("--out", type=Path, required=True)
-    two.add_argument("--sample", type=int, default=12, help="launches that are also written")
+    two.add_argument(
+        "--sample", type=int, default=12, help="launches that are written too, beside the examples"
+    )
     two.add_argument("--eager", type=int, default=2, help="of these, also without a CUDA graph")
     two.add_argument("--long", action="store_true", help="also a launch of over 20,000 tokens")
     args = parser.parse_args()

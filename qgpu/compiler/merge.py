@@ -38,6 +38,7 @@ from qgpu.errors import CheckpointError
 from qgpu.machine import MachineSpec
 from qgpu.tokens import Halt, offset_of, tokens
 
+ROW_MULTIPLE = 128  # of the vocabulary's rows, as Qwen's own table
 GPU_KEY = "qgpu"  # in config.json: what the machine in this checkpoint is and where
 _DTYPES = {torch.bfloat16: "BF16", torch.float32: "F32"}
 # Written anew, or of no use beside a complete tokenizer.json.
@@ -73,21 +74,34 @@ def entry(name: str, tensor: torch.Tensor) -> Entry:
     return Entry(name, _DTYPES[tensor.dtype], shape, lambda: [_raw(tensor)])
 
 
-def _widened(name: str, base: Stored, rows: torch.Tensor) -> Entry:
-    """The base's rows, byte for byte, and the machine's rows behind them."""
+def _new_rows(base: Folder, circuit: Circuit) -> int:
+    """Rows behind the base's: the machine's tokens, and zero rows up to an even table.
+
+    A table with an odd number of rows would get other, slower matrix kernels than the base's, which
+    add in another order: text logits would no longer be the base's bit for bit.
+    """
+    rows = base.embedding.shape[0]
+    total = rows + len(tokens(circuit.spec))
+    return total + -total % ROW_MULTIPLE - rows
+
+
+def _widened(name: str, base: Stored, rows: torch.Tensor, n_new: int) -> Entry:
+    """The base's rows, byte for byte, the machine's rows behind them, then rows of zeros."""
     n, width = base.shape
 
     def read() -> Iterator[bytes]:
         yield from base.read()
         yield _raw(rows)
+        yield _raw(rows.new_zeros(n_new - len(rows), width))
 
-    return Entry(name, base.dtype, (n + len(rows), width), read)
+    return Entry(name, base.dtype, (n + n_new, width), read)
 
 
 def merged_entries(base: Folder, circuit: Circuit) -> Iterator[Entry]:
     """Every tensor of the merged checkpoint, in the order in which it is written."""
     prefix, shift = base.prefix, circuit.n_layers
-    yield _widened(f"{prefix}embed_tokens.weight", base.embedding, circuit.embedding)
+    n_new = _new_rows(base, circuit)
+    yield _widened(f"{prefix}embed_tokens.weight", base.embedding, circuit.embedding, n_new)
     for index, layer in enumerate(circuit.layers()):
         for name, tensor in sorted(layer.items()):
             yield entry(f"{prefix}layers.{index}.{name}", tensor)
@@ -97,7 +111,7 @@ def merged_entries(base: Folder, circuit: Circuit) -> Iterator[Entry]:
         found = layer_name.fullmatch(name)
         new = f"{prefix}layers.{int(found[1]) + shift}.{found[2]}" if found else name
         yield copied(new, rest[name])
-    yield _widened("lm_head.weight", base.head, circuit.head)
+    yield _widened("lm_head.weight", base.head, circuit.head, n_new)
 
 
 def _by_layer(name: str) -> list[tuple[int, str]]:
@@ -111,7 +125,7 @@ def merged_config(base: Folder, circuit: Circuit) -> dict[str, Any]:
     rows = base.embedding.shape[0]
     text["layer_types"] = ["linear_attention"] * circuit.n_layers + base.layer_types
     text["num_hidden_layers"] = len(text["layer_types"])
-    text["vocab_size"] = rows + len(tokens(circuit.spec))
+    text["vocab_size"] = rows + _new_rows(base, circuit)
     text["mamba_ssm_dtype"] = "float32"
     text.pop("full_attention_interval", None)
     for level in (config, text):
@@ -132,7 +146,7 @@ def merged_generation_config(base: Folder, circuit: Circuit) -> dict[str, Any]:
     path = base.path / "generation_config.json"
     config: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     rows = base.embedding.shape[0]
-    suppressed = range(rows, rows + len(tokens(circuit.spec)))
+    suppressed = range(rows, rows + _new_rows(base, circuit))
     config["suppress_tokens"] = [*config.get("suppress_tokens", []), *suppressed]
     return config
 

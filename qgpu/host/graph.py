@@ -9,10 +9,13 @@ the GPU writes many tokens before the host looks. Passes after Halt change no me
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
+from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicLayer
+from transformers.models.qwen3_5 import modeling_qwen3_5
 
 CAPACITY = 4096  # least number of positions; grows by doubling
 BURST = 32  # tokens between two looks of the host
@@ -41,6 +44,67 @@ class StaticKeys(DynamicLayer):
         self.keys.index_copy_(2, self.position, key_states)
         self.values.index_copy_(2, self.position, value_states)
         return self.keys, self.values
+
+
+def conv_step(
+    hidden_states: torch.Tensor,
+    conv_state: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    activation: str | None = None,
+) -> torch.Tensor:
+    """One token through the depthwise convolution, [batch, channels, 1]: the reference's sum in
+    float32, without the library kernel for grouped convolutions, which is slow at length 1."""
+    taps = torch.cat([conv_state, hidden_states], -1)[..., -conv_state.shape[-1] :]
+    conv_state.copy_(taps)
+    out = (taps.float() * weight.float()).sum(-1, keepdim=True)
+    if bias is not None:
+        out = out + bias.float()[:, None]
+    out = out.to(hidden_states.dtype)
+    return out if activation is None else ACT2FN[activation](out)
+
+
+def delta_step(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, g: torch.Tensor,
+    beta: torch.Tensor, initial_state: torch.Tensor, **kwargs: Any,
+) -> tuple[torch.Tensor, torch.Tensor]:  # fmt: skip
+    """One token of the gated delta rule, in place on the state [1, heads, rows, values]: the
+    reference's formula as three batched products. q, k, v are [1, 1, heads, dim]."""
+    heads = value.shape[2]
+    state = initial_state[0]
+    q, k = (_unit(x[0, 0].float()).repeat_interleave(heads // x.shape[2], 0) for x in (query, key))
+    q = (q * key.shape[-1] ** -0.5)[:, None]
+    state.mul_(g[0, 0].float().exp()[:, None, None])
+    error = (value[0, 0].float()[:, None] - torch.bmm(k[:, None], state)) * beta[
+        0, 0, :, None, None
+    ]
+    state.baddbmm_(k[:, :, None], error)
+    return torch.bmm(q, state).transpose(0, 1)[None].to(query.dtype), initial_state
+
+
+def _unit(x: torch.Tensor) -> torch.Tensor:
+    """l2norm of the reference, with its eps."""
+    return x * torch.rsqrt((x * x).sum(-1, keepdim=True) + 1e-6)
+
+
+# What a captured step runs in place of the reference's parts: the same formulas, fewer kernels.
+STEP_PARTS = {
+    "causal_conv1d_update": conv_step,
+    "torch_recurrent_gated_delta_rule": delta_step,
+}
+
+
+@contextmanager
+def step_parts() -> Iterator[None]:
+    """Within the block, transformers' one-token functions are those of ``STEP_PARTS``."""
+    plain = {name: getattr(modeling_qwen3_5, name) for name in STEP_PARTS}
+    for name, part in STEP_PARTS.items():
+        setattr(modeling_qwen3_5, name, part)
+    try:
+        yield
+    finally:
+        for name, part in plain.items():
+            setattr(modeling_qwen3_5, name, part)
 
 
 def _is_attention(layer: Any) -> bool:
@@ -91,6 +155,10 @@ class StepGraph:
         return graph
 
     def _step(self) -> None:
+        with step_parts():
+            self._forward()
+
+    def _forward(self) -> None:
         seen = (self._places <= self.position)[None, None, None]
         dtype = self.hf.get_input_embeddings().weight.dtype
         mask = torch.zeros(seen.shape, dtype=dtype, device=seen.device)
