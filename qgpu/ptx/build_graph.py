@@ -7,8 +7,10 @@ from qgpu.kernel import LaunchShape
 from qgpu.machine import MachineSpec
 from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
     rules_arith,
+    rules_bits,
     rules_carry,
     rules_control,
+    rules_convert,
     rules_memory,
     rules_warp,
 )

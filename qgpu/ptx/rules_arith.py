@@ -1,4 +1,4 @@
-"""Rules: integer arithmetic, logic, shifts, comparison, selection and bit fields."""
+"""Rules: integer arithmetic, logic, shifts, comparison and selection."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from collections.abc import Callable
 from qgpu.isa import Op
 from qgpu.ptx import wide
 from qgpu.ptx.divide import divide, divide_wide
-from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
+from qgpu.ptx.mir import ONES, ZERO, Value, imm
 from qgpu.ptx.select import Selector, rule, type_bits
 from qgpu.ptx.wide import Pair
-from qgpu.ptxir import Imm, Inst, Not, Operand, Vec
+from qgpu.ptxir import Imm, Inst, Not, Operand
 from qgpu.ptxir import Pair as Destinations
 
 Binary32 = Callable[[Selector, Value, Value, bool], Value]
 Binary64 = Callable[[Selector, Pair, Pair, bool], Pair]
 
 
-def _ops(inst: Inst, count: int, s: Selector) -> tuple[Operand, ...]:
+def operands(inst: Inst, count: int, s: Selector) -> tuple[Operand, ...]:
     if len(inst.operands) != count:
         raise s.fail(f"{inst.opcode[0]} takes {count} operands, not {len(inst.operands)}")
     return inst.operands
@@ -38,7 +38,7 @@ def _saturate(s: Selector, a: Value, b: Value, total: Value, overflow: Value) ->
 
 @rule("add", "sub")
 def add_sub(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     type_, is_add = s.type_of(inst), inst.opcode[0] == "add"
     if type_bits(type_) == 64:
         s.write(dst, *(wide.add if is_add else wide.sub)(s, s.wide(x), s.wide(y)))
@@ -84,13 +84,13 @@ def _extend24(s: Selector, value: Value, signed_: bool) -> Value:
 
 @rule("mul", "mul24")
 def mul(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     s.write(dst, *product(s, inst, x, y, inst.opcode[0] == "mul24"))
 
 
 @rule("mad", "mad24")
 def mad(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
+    dst, x, y, z = operands(inst, 4, s)
     words = product(s, inst, x, y, inst.opcode[0] == "mad24")
     if len(words) == 2:
         s.write(dst, *wide.add(s, (words[0], words[1]), s.wide(z)))
@@ -105,7 +105,7 @@ def mad(s: Selector, inst: Inst) -> None:
 
 @rule("sad")
 def sad(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
+    dst, x, y, z = operands(inst, 4, s)
     type_ = s.type_of(inst)
     if type_bits(type_) == 64:
         a, b = s.wide(x), s.wide(y)
@@ -124,7 +124,7 @@ def sad(s: Selector, inst: Inst) -> None:
 
 @rule("div", "rem")
 def div_rem(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     type_, want = s.type_of(inst), inst.opcode[0]
     if type_bits(type_) == 64:
         s.write(dst, *divide_wide(s, s.wide(x), s.wide(y), is_signed(type_), want))
@@ -172,7 +172,7 @@ def _unary64(s: Selector, name: str, a: Pair) -> list[Value]:
 
 @rule("neg", "abs", "not", "cnot", "popc", "clz", "brev")
 def unary(s: Selector, inst: Inst) -> None:
-    dst, x = _ops(inst, 2, s)
+    dst, x = operands(inst, 2, s)
     type_, name = s.type_of(inst), inst.opcode[0]
     if type_ == "pred":
         s.write(dst, s.negate(s.truth(x)))
@@ -189,7 +189,7 @@ def unary(s: Selector, inst: Inst) -> None:
 
 @rule("and", "or", "xor")
 def logic(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     op, type_ = Op[inst.opcode[0].upper()], s.type_of(inst)
     if type_ == "pred":
         s.write(dst, s.emit(op, s.truth(x), s.truth(y)))
@@ -201,7 +201,7 @@ def logic(s: Selector, inst: Inst) -> None:
 
 @rule("shl", "shr")
 def shift(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     type_, n = s.type_of(inst), s.word(y)
     is_left = inst.opcode[0] == "shl"
     if type_bits(type_) == 64:
@@ -217,7 +217,7 @@ def shift(s: Selector, inst: Inst) -> None:
 
 @rule("min", "max")
 def min_max(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
+    dst, x, y = operands(inst, 3, s)
     type_, name = s.type_of(inst), inst.opcode[0]
     if type_bits(type_) == 64:
         a, b = s.wide(x), s.wide(y)
@@ -268,7 +268,7 @@ def _lookup2(s: Selector, a: Value, b: Value, table: int) -> Value:
 
 @rule("shf")
 def funnel_shift(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
+    dst, x, y, z = operands(inst, 4, s)
     low, high, n = s.word(x), s.word(y), s.word(z)
     n = s.emit(Op.AND, n, imm(31)) if "wrap" in inst.opcode else s.emit(Op.MINU, n, imm(32))
     back = s.emit(Op.SUB, imm(32), n)
@@ -348,7 +348,7 @@ def set_(s: Selector, inst: Inst) -> None:
 
 @rule("selp")
 def selp(s: Selector, inst: Inst) -> None:
-    dst, x, y, p = _ops(inst, 4, s)
+    dst, x, y, p = operands(inst, 4, s)
     bits = type_bits(s.type_of(inst))
     truth = s.truth(p)
     if isinstance(p, Not):
@@ -359,267 +359,10 @@ def selp(s: Selector, inst: Inst) -> None:
 
 @rule("slct")
 def slct(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
+    dst, x, y, z = operands(inst, 4, s)
     bits = type_bits(s.type_of(inst, 0))
     if s.type_of(inst) != "s32":
         raise s.fail("slct by a type other than s32 is not supported")
     truth = s.emit(Op.GES, s.word(z), ZERO)
     pairs = zip(s.read(x, bits), s.read(y, bits), strict=True)
     s.write(dst, *(s.select(truth, a, b) for a, b in pairs))
-
-
-# --- bit fields and bytes ---------------------------------------------------------------------
-
-
-def _ones(s: Selector, n: Value, bits: int) -> Pair:
-    """A mask of the n lowest bits, all of them from ``bits`` on."""
-    if bits == 32:
-        return s.emit(Op.ADD, s.emit(Op.SHL, ONE, n), ONES), ZERO
-    return wide.add(s, wide.shl(s, (ONE, ZERO), n), (ONES, ONES))
-
-
-@rule("bfe")
-def bfe(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
-    type_ = s.type_of(inst)
-    position = s.emit(Op.AND, s.word(y), imm(0xFF))
-    length = s.emit(Op.AND, s.word(z), imm(0xFF))
-    if type_bits(type_) == 64:
-        s.write(dst, *_bfe64(s, s.wide(x), position, length, is_signed(type_)))
-        return
-    a = s.word(x)
-    if not is_signed(type_):
-        mask, _ = _ones(s, length, 32)
-        s.write(dst, s.emit(Op.AND, s.emit(Op.SHR, a, position), mask))
-        return
-    # The sign is the bit at position + length - 1, at most bit 31: shift it up to bit 31 and back.
-    end = s.emit(Op.MINU, s.emit(Op.ADD, position, length), imm(32))
-    up = s.emit(Op.SHL, a, s.emit(Op.SUB, imm(32), end))
-    down = s.emit(Op.MINU, s.emit(Op.SUB, imm(32), s.emit(Op.SUB, end, position)), imm(31))
-    inside = s.emit(Op.SAR, up, down)
-    beyond = s.emit(Op.SAR, a, imm(31))
-    value = s.select(s.emit(Op.LTU, position, imm(32)), inside, beyond)
-    s.write(dst, s.select(s.emit(Op.EQ, length, ZERO), ZERO, value))
-
-
-def _bfe64(s: Selector, a: Pair, position: Value, length: Value, signed_: bool) -> Pair:
-    if not signed_:
-        return wide.bitwise(s, Op.AND, wide.shr(s, a, position, False), _ones(s, length, 64))
-    end = s.emit(Op.MINU, s.emit(Op.ADD, position, length), imm(64))
-    up = wide.shl(s, a, s.emit(Op.SUB, imm(64), end))
-    down = s.emit(Op.MINU, s.emit(Op.SUB, imm(64), s.emit(Op.SUB, end, position)), imm(63))
-    sign = s.emit(Op.SAR, a[1], imm(31))
-    inside = wide.shr(s, up, down, True)
-    value = wide.select(s, s.emit(Op.LTU, position, imm(64)), inside, (sign, sign))
-    return wide.select(s, s.emit(Op.EQ, length, ZERO), (ZERO, ZERO), value)
-
-
-@rule("bfi")
-def bfi(s: Selector, inst: Inst) -> None:
-    dst, x, y, z, w = _ops(inst, 5, s)
-    bits = type_bits(s.type_of(inst))
-    position = s.emit(Op.AND, s.word(z), imm(0xFF))
-    length = s.emit(Op.AND, s.word(w), imm(0xFF))
-    field, under = s.read(x, bits), s.read(y, bits)
-    low, high = _ones(s, length, bits)
-    if bits == 32:
-        mask = s.emit(Op.SHL, low, position)
-        moved = s.emit(Op.SHL, field[0], position)
-        s.write(dst, _merge(s, under[0], moved, mask))
-        return
-    mask64 = wide.shl(s, (low, high), position)
-    moved64 = wide.shl(s, (field[0], field[1]), position)
-    s.write(dst, *(_merge(s, u, m, k) for u, m, k in zip(under, moved64, mask64, strict=True)))
-
-
-def _merge(s: Selector, under: Value, over: Value, mask: Value) -> Value:
-    """``over`` where the mask is set, else ``under``."""
-    return s.emit(Op.XOR, under, s.emit(Op.AND, s.emit(Op.XOR, under, over), mask))
-
-
-@rule("bfind")
-def bfind(s: Selector, inst: Inst) -> None:
-    dst, x = _ops(inst, 2, s)
-    type_ = s.type_of(inst)
-    if type_bits(type_) == 64:
-        low, high = s.wide(x)
-        if is_signed(type_):
-            sign = s.emit(Op.SAR, high, imm(31))
-            low, high = wide.bitwise(s, Op.XOR, (low, high), (sign, sign))
-        zeros, bits = wide.clz(s, (low, high)), 64
-    else:
-        a = s.word(x)
-        if is_signed(type_):
-            a = s.emit(Op.XOR, a, s.emit(Op.SAR, a, imm(31)))
-        zeros, bits = s.emit(Op.CLZ, a), 32
-    place = s.emit(Op.SUB, imm(bits - 1), zeros)
-    if "shiftamt" in inst.opcode:
-        place = s.select(s.emit(Op.EQ, zeros, imm(bits)), ONES, zeros)
-    s.write(dst, place)
-
-
-@rule("fns")
-def fns(s: Selector, inst: Inst) -> None:
-    raise s.fail("fns is not supported")
-
-
-@rule("prmt")
-def prmt(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
-    a, b, c = s.word(x), s.word(y), s.word(z)
-    mode = next((m for m in ("f4e", "b4e", "rc8", "ecl", "ecr", "rc16") if m in inst.opcode), None)
-    if mode is not None:
-        c = _selector(s, mode, s.emit(Op.AND, c, imm(3)))
-    s.write(dst, s.emit(Op.PRMT, a, b, c))
-
-
-SELECTORS = {
-    "f4e": (0x3210, 0x4321, 0x5432, 0x6543),
-    "b4e": (0x5670, 0x6701, 0x7012, 0x0123),
-    "rc8": (0x0000, 0x1111, 0x2222, 0x3333),
-    "ecl": (0x3210, 0x3211, 0x3222, 0x3333),
-    "ecr": (0x0000, 0x1110, 0x2210, 0x3210),
-    "rc16": (0x1010, 0x3232, 0x1010, 0x3232),
-}
-
-
-def _selector(s: Selector, mode: str, n: Value) -> Value:
-    """The selector of a prmt mode, looked up by n: its two bytes from two tables of four."""
-    low = sum((word & 0xFF) << (8 * k) for k, word in enumerate(SELECTORS[mode]))
-    high = sum((word >> 8) << (8 * k) for k, word in enumerate(SELECTORS[mode]))
-    index = s.emit(Op.ADD, s.emit(Op.MUL, n, imm(0x11)), imm(0x40))
-    return s.emit(Op.PRMT, imm(low), imm(high), index)
-
-
-@rule("dp4a", "dp2a")
-def dotproduct(s: Selector, inst: Inst) -> None:
-    dst, x, y, z = _ops(inst, 4, s)
-    a_type, b_type = s.type_of(inst, 0), s.type_of(inst, 1)
-    a, b, total = s.word(x), s.word(y), s.word(z)
-    is_four = inst.opcode[0] == "dp4a"
-    for n in range(4 if is_four else 2):
-        at = n if is_four or "hi" not in inst.opcode else n + 2
-        left = _byte(s, a, n, a_type) if is_four else _half(s, a, n, a_type)
-        total = s.emit(Op.ADD, total, s.emit(Op.MUL, left, _byte(s, b, at, b_type)))
-    s.write(dst, total)
-
-
-def _byte(s: Selector, word: Value, n: int, type_: str) -> Value:
-    above = 8 | n if is_signed(type_) else 4
-    return s.emit(Op.PRMT, word, ZERO, imm(n | above * 0x1110))
-
-
-def _half(s: Selector, word: Value, n: int, type_: str) -> Value:
-    return s.emit(Op.SAR if is_signed(type_) else Op.SHR,
-                  word if n else s.emit(Op.SHL, word, imm(16)), imm(16))  # fmt: skip
-
-
-# --- moves and conversions --------------------------------------------------------------------
-
-
-@rule("mov")
-def mov(s: Selector, inst: Inst) -> None:
-    dst, x = _ops(inst, 2, s)
-    type_ = inst.opcode[-1]
-    if type_ not in ("pred", "f32", "f64"):  # moving float bits computes nothing
-        s.type_of(inst)
-    bits = 1 if type_ == "pred" else type_bits(type_)
-    if isinstance(x, Vec):
-        s.write(dst, *_packed(s, x, bits))
-    elif isinstance(dst, Vec):
-        _unpack(s, dst, s.read(x, bits), bits)
-    elif type_ == "pred":
-        s.write(dst, s.truth(x))
-    else:
-        s.write(dst, *s.read(x, bits))
-
-
-def _packed(s: Selector, vector: Vec, bits: int) -> list[Value]:
-    width = bits // len(vector.items)
-    if width == 32:
-        return [s.word(item) for item in vector.items]
-    words: list[Value] = []
-    per_word = 32 // width
-    for start in range(0, len(vector.items), per_word):
-        word: Value = ZERO
-        for n, item in enumerate(vector.items[start : start + per_word]):
-            piece = s.extend(s.word(item), f"u{width}")
-            word = s.emit(Op.OR, word, s.emit(Op.SHL, piece, imm(width * n)))
-        words.append(word)
-    return words
-
-
-def _unpack(s: Selector, vector: Vec, words: list[Value], bits: int) -> None:
-    width = bits // len(vector.items)
-    results: list[tuple[Operand, list[Value]]] = []
-    for n, item in enumerate(vector.items):
-        word = words[n * width // 32]
-        results.append((item, [s.emit(Op.SHR, word, imm(n * width % 32))]))
-    s.write_all(results)
-
-
-def _clamp(s: Selector, value: Pair, source: str, target: str) -> Pair:
-    """Saturate a 64-bit value of the source's sign to the target's range."""
-    bits, signed_ = type_bits(target), is_signed(target)
-    low = -(1 << (bits - 1)) if signed_ else 0
-    high = (1 << (bits - 1 if signed_ else bits)) - 1
-
-    def pair(n: int) -> Pair:
-        return imm(n), imm(n >> 32)
-
-    if is_signed(source):
-        if not (signed_ and bits >= type_bits(source)):
-            value = wide.select(s, wide.less(s, value, pair(low), True), pair(low), value)
-        if bits < 64:
-            value = wide.select(s, wide.less(s, pair(high), value, True), pair(high), value)
-    else:
-        value = wide.select(s, wide.less(s, pair(high), value, False), pair(high), value)
-    return value
-
-
-@rule("cvt")
-def cvt(s: Selector, inst: Inst) -> None:
-    dst, x = _ops(inst, 2, s)
-    target, source = s.type_of(inst, 0), s.type_of(inst, 1)
-    if type_bits(source) == 64:
-        value = s.wide(x)
-    else:
-        low = s.operand(x, source)
-        value = wide.sign_extended(s, low, is_signed(source))
-    if "sat" in inst.opcode:
-        value = _clamp(s, value, source, target)
-    if type_bits(target) < 64:
-        low = s.extend(value[0], target)
-        value = wide.sign_extended(s, low, is_signed(target))
-    s.write(dst, *value)
-
-
-@rule("cvta")
-def cvta(s: Selector, inst: Inst) -> None:
-    """Every space is the same flat memory, so an address stays what it is."""
-    dst, x = _ops(inst, 2, s)
-    s.write(dst, *s.read(x, type_bits(s.type_of(inst))))
-
-
-@rule("szext")
-def szext(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
-    n = s.word(y)
-    n = s.emit(Op.AND, n, imm(31)) if "wrap" in inst.opcode else s.emit(Op.MINU, n, imm(32))
-    back = s.emit(Op.SUB, imm(32), n)
-    up = s.emit(Op.SHL, s.word(x), back)
-    if is_signed(s.type_of(inst)):
-        value = s.emit(Op.SAR, up, s.emit(Op.MINU, back, imm(31)))
-        s.write(dst, s.select(s.emit(Op.EQ, n, ZERO), ZERO, value))
-    else:
-        s.write(dst, s.emit(Op.SHR, up, back))
-
-
-@rule("bmsk")
-def bmsk(s: Selector, inst: Inst) -> None:
-    dst, x, y = _ops(inst, 3, s)
-    position, length = s.word(x), s.word(y)
-    if "wrap" in inst.opcode:
-        position = s.emit(Op.AND, position, imm(31))
-        length = s.emit(Op.AND, length, imm(31))
-    s.write(dst, s.emit(Op.SHL, _ones(s, length, 32)[0], position))

@@ -179,7 +179,8 @@ def test_a_branch_reads_a_variable_from_before_its_next_value() -> None:
 
 
 def test_a_trap_leaves_its_mark() -> None:
-    body = "ld.param.u64 %d1, [p0]; ld.global.u32 %r1, [%d1]; setp.ne.u32 %p1, %r1, 0; @%p1 trap; ret;"
+    body = """ld.param.u64 %d1, [p0]; ld.global.u32 %r1, [%d1]; setp.ne.u32 %p1, %r1, 0;
+    @%p1 trap; ret;"""
     for value in (0, 1):
         module = parse_ptx(ptx_kernel(body, n_params=1))
         lowered = lower(module, "k", REFERENCE, LaunchShape(params=(8,), data_base=16))
