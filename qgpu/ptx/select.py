@@ -307,4 +307,7 @@ def select_instruction(selector: Selector, inst: Inst) -> None:
     found = RULES.get(inst.opcode[0])
     if found is None:
         raise selector.fail(f"the instruction {inst.opcode[0]} is not supported")
-    found(selector, inst)
+    try:
+        found(selector, inst)
+    except (ValueError, IndexError, KeyError) as error:  # a rule took the operands apart
+        raise selector.fail("operands or modifiers that the instruction does not take") from error
