@@ -26,7 +26,7 @@ from qgpu.host.drift import measure
 from qgpu.host.launch import Interpreter, Job, make_job, prepare
 from qgpu.host.model import Model
 from qgpu.host.standin import write_standin
-from qgpu.machine import SMALL
+from qgpu.machine import SMALL, WORD_BITS
 from qgpu.tokens import Halt, Token, offset_of
 
 pytestmark = pytest.mark.dense
@@ -114,19 +114,22 @@ def test_a_flipped_weight_is_caught_and_the_first_wrong_token_named(model: Model
 
 
 def test_a_corrupted_state_is_caught(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
-    kernel, options = example("01_dot.cu")
+    kernel = qgpu.compile("__global__ void k(int *a) { a[0] = 5; }").kernel()
     real = model.write
 
     def write(prompt: Any, cache: Any) -> Iterator[Token]:
         for token in real(prompt, cache):
             if isinstance(token, Halt):
-                state = model._state(cache)
-                state[0, model._place.heads[0], 1] = 0
+                tables = model._state(cache)[0]
+                words = tables[model._place.heads][..., :WORD_BITS]
+                head, row, bit = (int(i) for i in words.nonzero()[0])
+                with torch.inference_mode():
+                    tables[model._place.heads[head], row, bit] = 0
             yield token
 
     monkeypatch.setattr(model, "write", write)
     with pytest.raises(qgpu.CheckError, match=r"word \d+ of the memory differs"):
-        qgpu.launch(kernel, on=model, check=True, **options)
+        qgpu.launch(kernel, on=model, check=True, args=[[0]])
 
 
 PLAIN = """
