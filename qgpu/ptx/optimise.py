@@ -19,7 +19,7 @@ from qgpu.ptx.shape_graph import if_convert, merge_chains, thread_jumps
 
 Resolve = Callable[[Value], Value]
 USES_C = (Op.ADDC, Op.SUBC, Op.PRMT, Op.ST)
-MAX_ROUNDS = 12
+MAX_ROUNDS = 40
 UNSTABLE = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 
@@ -411,7 +411,11 @@ def optimise(graph: Graph, n_threads: int, n_stages: int, constants: dict[int, i
     for _ in range(MAX_ROUNDS):
         changed = _one_round(graph, n_threads, constants)
         changed |= thread_jumps(graph) | merge_chains(graph)
-        if not changed and not if_convert(graph, n_stages):
+        if changed:
+            continue
+        while if_convert(graph, n_stages):
+            changed = True
+        if not changed:
             break
 
 

@@ -18,7 +18,7 @@ from qgpu.ptx.fold import Facts
 from qgpu.ptx.mir import Block, Node, Virtual
 
 MAX_BEAM = 48
-WORK = 3000  # beam width times nodes, for long blocks
+WORK = 2000  # beam width times nodes, for long blocks
 MAX_READY = 10
 WINDOW = 48
 IN_ORDER_BEAM = 4
@@ -99,6 +99,10 @@ class Dependences:
         return early, strict
 
 
+# The machine blocks closed so far, as (those before the last, the last).
+Closed = tuple["Closed", tuple[int, ...]] | None
+
+
 @dataclass(frozen=True)
 class State:
     """A partial schedule: ``groups`` are closed machine blocks, ``open`` the one being filled
@@ -108,7 +112,7 @@ class State:
     open: tuple[int, ...] = ()
     written: int = 0
     cost: float = 0.0
-    groups: tuple[tuple[int, ...], ...] = ()
+    groups: Closed = None
     open_mask: int = 0
 
 
@@ -175,7 +179,7 @@ class Packer:
         if self.may_overflow:
             excess = self.pressure(state.done, written) - self.limits.n_registers
             cost += OVERFLOW_COST * max(0, excess)
-        return State(state.done, (), written, cost, (*state.groups, state.open))
+        return State(state.done, (), written, cost, (state.groups, state.open))
 
     def pressure(self, done: int, written: int) -> int:
         """How many registers are live once the nodes ``done`` are."""
@@ -271,7 +275,7 @@ class Packer:
     def close_last(self, state: State) -> State:
         """The last block decides the branch, so its own condition needs no register."""
         cost = state.cost + 1
-        return State(state.done, (), state.written, cost, (*state.groups, state.open))
+        return State(state.done, (), state.written, cost, (state.groups, state.open))
 
 
 def pack(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> list[list[Node]]:
@@ -281,7 +285,12 @@ def pack(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> 
     if not block.nodes:
         return [[]]
     found = Packer(deps, facts, limits).search()
-    return [[block.nodes[n] for n in group] for group in found.groups]
+    groups: list[list[Node]] = []
+    closed = found.groups
+    while closed is not None:
+        closed, group = closed
+        groups.append([block.nodes[n] for n in group])
+    return groups[::-1]
 
 
 def block_cost(block: Block, live_out: set[Virtual], facts: Facts, limits: Limits) -> float:
