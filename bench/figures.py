@@ -49,7 +49,8 @@ def rows() -> list[tuple[str, str, str]]:
          f"(plain forward passes: {decode['eager tokens/s']})",
          f"{decode['card']}, {decode['date'][:10]}; the circuit alone"),
         ("tokens that the corpus writes, all kernels together",
-         f"{written:,} by {len(tokens['cases']):,} kernels", "bench/tokens.json; a test lets it only fall"),
+         f"{written:,} by {len(tokens['cases']):,} kernels",
+         "bench/tokens.json; a test lets it only fall"),
     ]  # fmt: skip
 
 
