@@ -15,7 +15,7 @@ from qgpu.tokens import PIECE_BITS
 TYPICAL_BITS = 6.0
 WORD = 32.0
 UNIFORM_BITS = 8.0
-DEPTH = 6
+DEPTH = 4
 
 
 def _bits(value: Value | None, facts: Facts, depth: int) -> float:

@@ -44,6 +44,7 @@ class Facts:
         self.n_threads = n_threads
         self.single: dict[Virtual, Node] = {}
         self.several: set[Virtual] = set()
+        self.limits: dict[Virtual, int] = {}  # what was found out before
         for node in nodes:
             self.add(node)
 
@@ -53,6 +54,7 @@ class Facts:
         if node.dst in self.single or node.dst in self.several:
             self.single.pop(node.dst, None)
             self.several.add(node.dst)
+            self.limits.clear()
         else:
             self.single[node.dst] = node
 
@@ -68,9 +70,11 @@ class Facts:
         if isinstance(value, Immediate):
             return value.value
         node = self.definition(value)
-        if node is None or depth == 0:
+        if node is None or depth == 0 or node.dst is None:
             return MASK32
-        return min(MASK32, self._limit(node, depth - 1))
+        if node.dst not in self.limits:
+            self.limits[node.dst] = min(MASK32, self._limit(node, depth - 1))
+        return self.limits[node.dst]
 
     def _limit(self, node: Node, depth: int) -> int:
         op = node.op

@@ -48,6 +48,7 @@ def find_values(graph: Graph, n_threads: int) -> Facts:
                 bad.add(block.condition.reg)
     for reg in bad:
         del facts.single[reg]
+        facts.limits.clear()
         facts.several.add(reg)
     return facts
 
