@@ -96,11 +96,14 @@ spec_option = click.option(
 
 
 def choose_backend(
-    model: str | None, interp: bool, spec_name: str = "reference", *, sparse: bool = False
-) -> Backend:
+    model: str | None, interp: bool, spec_name: str = "reference", *, sparse: bool = False,
+    draft: bool = False,
+) -> Backend:  # fmt: skip
     """The interpreter, the circuit alone, or a merged checkpoint."""
     if bool(model) + interp + sparse > 1:
         raise UsageError("--model, --interp and --sparse exclude each other")
+    if draft and (interp or sparse):
+        raise UsageError("--draft is for a merged checkpoint, not for --interp or --sparse")
     if interp:
         return Interpreter(SPECS[spec_name])
     if sparse:
@@ -113,7 +116,12 @@ def choose_backend(
             f"no model at {folder}: make one with `qgpu build`, name one with --model, "
             "or use --interp"
         )
-    return qgpu.Model.load(folder)
+    loaded = qgpu.Model.load(folder)
+    if not draft:
+        return loaded
+    from qgpu.host.draft import Drafted
+
+    return Drafted(loaded)
 
 
 @contextmanager
@@ -170,6 +178,8 @@ def show_result(kernel: Kernel, result: Result, on: Backend) -> None:
 @click.option(
     "--sparse", is_flag=True, help="Use the circuit's weights alone, no base behind them."
 )
+@click.option("--draft", is_flag=True,
+              help="Let the interpreter draft the tokens and the model decide on each, by prefill.")
 @click.option("--check", is_flag=True, help="Replay the launch in a reference and compare.")
 @click.option("--sanitize", is_flag=True,
               help="First look for bad addresses, races and uninitialised reads.")  # fmt: skip
@@ -178,15 +188,16 @@ def show_result(kernel: Kernel, result: Result, on: Backend) -> None:
 @click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 @click.option("--trace", metavar="FILE", help="Write the launch for `qgpu trace`.")
 def run(
-    request: Request, spec_name: str, model: str | None, interp: bool, sparse: bool, check: bool,
-    sanitize: bool, max_tokens: int, show_tokens: bool, as_json: bool, trace: str | None,
+    request: Request, spec_name: str, model: str | None, interp: bool, sparse: bool, draft: bool,
+    check: bool, sanitize: bool, max_tokens: int, show_tokens: bool, as_json: bool,
+    trace: str | None,
 ) -> None:  # fmt: skip
     """Launch a kernel of FILE (CUDA C, or PTX) and show its arrays afterwards.
 
     A source may describe its launch in comments (// qgpu: kernel=dot grid=1 block=3, // arg:
     [1,2,3]); options override it.
     """
-    on = choose_backend(model, interp, spec_name, sparse=sparse)
+    on = choose_backend(model, interp, spec_name, sparse=sparse, draft=draft)
     if sanitize:
         report_findings(request, on)
     with watching(on, show_tokens) as watch:

@@ -22,8 +22,9 @@ from qgpu.host.chat.device import Device
 from qgpu.host.chat.model_text import ModelText
 from qgpu.host.chat.session import Session, Turn
 from qgpu.host.chat.source import Request, ScriptedSource
+from qgpu.host.draft import Drafted
 from qgpu.host.drift import measure
-from qgpu.host.launch import Interpreter, Job, make_job, prepare
+from qgpu.host.launch import Execution, Interpreter, Job, make_job, prepare
 from qgpu.host.model import Model
 from qgpu.host.standin import write_standin
 from qgpu.machine import SMALL, WORD_BITS
@@ -84,6 +85,21 @@ def test_a_drafted_trace_is_replayed_by_prefill_and_a_wrong_token_found(
     other = next(token for token in right.tokens if token != right.tokens[at])
     swapped = [*right.tokens[:at], other, *right.tokens[at + 1 :]]
     assert model.verify_trace(job.prompt(), swapped)[0] == at
+
+
+def test_a_draft_gives_the_same_launch_and_a_bad_draft_is_dropped(
+    model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of("01_dot.cu")
+    right = Interpreter(SMALL).execute(job, lambda token: None)
+    seen: list[Token] = []
+    done = Drafted(model).execute(job, seen.append)
+    assert (done.tokens, done.memory) == (right.tokens, right.memory)
+    assert seen == right.tokens
+    bad = Execution([right.tokens[1], *right.tokens[1:]], right.memory)
+    monkeypatch.setattr(Interpreter, "execute", lambda self, job, watch: bad)
+    monkeypatch.setattr(Model, "execute", lambda self, job, watch: right)
+    assert Drafted(model).execute(job, lambda token: None) is right
 
 
 def weight_that_counts(model: Model, job: Job) -> tuple[torch.Tensor, int, int]:
