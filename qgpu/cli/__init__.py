@@ -25,6 +25,11 @@ COMMANDS = {
     "standin": ("qgpu.cli.checkpoint", "standin", "Write a seeded Qwen3.5-shaped checkpoint."),
     "verify": ("qgpu.cli.checkpoint", "verify", "Prove again that a checkpoint is sound."),
     "kl": ("qgpu.cli.checkpoint", "kl", "Measure the text drift of a merged model."),
+    "quantise": (
+        "qgpu.cli.checkpoint",
+        "quantise",
+        "Copy a merged model with Qwen's layers in int8.",
+    ),
     "doctor": ("qgpu.cli.checkpoint", "doctor", "Say what was found and what is missing."),
     "chat": ("qgpu.cli.chat", "chat", "Talk to the model; the GPU in it computes."),
     "serve": ("qgpu.cli.chat", "serve", "Serve an OpenAI-compatible endpoint."),

@@ -109,6 +109,24 @@ def verify(model: str, hashes: bool, as_json: bool) -> None:
         console().print(f"{key}: {value}", markup=False)
 
 
+@click.command(epilog="Example:  qgpu quantise --out build/qwen3.5-2b-gpu-int8")
+@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@click.option("--out", required=True, metavar="DIR")
+def quantise(model: str, out: str) -> None:
+    """Copy a checkpoint with Qwen's own layers in int8 and the circuit's layers bit-exact.
+
+    Needs torchao. Text changes as int8 changes it; launches do not.
+    """
+    from qgpu.host.quantise import quantise as quantise_checkpoint
+
+    err = console(stderr=True)
+    manifest = quantise_checkpoint(
+        Path(model), Path(out), step=lambda what: err.print(what, markup=False)
+    )
+    same = manifest["quantised"]["circuit_tensors_identical"]
+    console().print(f"{out}: Qwen's layers in int8, {same} tensors of the circuit bit-identical")
+
+
 @click.command(epilog="Example:  qgpu kl --base ./Qwen3.5-2B --model build/qwen3.5-2b-gpu")
 @click.option("--base", required=True, metavar="DIR", help="The checkpoint without the GPU.")
 @click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from math import prod
@@ -26,6 +27,8 @@ SHARD_BYTES = 2 << 30
 CHUNK = 16 << 20
 DTYPE_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I16": 2, "I8": 1,
                "U8": 1, "BOOL": 1}  # fmt: skip
+# What torchao stores beside the integers of a quantised weight.
+_QUANTISED = re.compile(r"\._weight_(scale|zero_point)$")
 MODEL_TYPES = {"qwen3_5_text": "", "qwen3_5": "language_model."}
 
 
@@ -204,6 +207,8 @@ class Folder:
     def _check_tensors(self) -> None:
         """The text model's tensors are all there, have their shapes, and are nobody else's."""
         expected = expected_tensors(self.text_config, self.layer_types, self.prefix)
+        if "quantization_config" in self.config:
+            expected = {self._stored_name(name): shape for name, shape in expected.items()}
         for name, shape in expected.items():
             if name not in self.tensors:
                 raise CheckpointError(f"{self.path} lacks the tensor {name}")
@@ -213,8 +218,14 @@ class Folder:
                     f"the config says {list(shape)}"
                 )
         for name in self.tensors:
-            if name.startswith((self.prefix + "layers.", "lm_head.")) and name not in expected:
+            plain = _QUANTISED.sub("._weight_qdata", name)
+            if name.startswith((self.prefix + "layers.", "lm_head.")) and plain not in expected:
                 raise CheckpointError(f"{self.path} has a tensor that its config lacks: {name}")
+
+    def _stored_name(self, name: str) -> str:
+        """What stands for a weight: itself, or the integers of its quantised form."""
+        integers = name.removesuffix(".weight") + "._weight_qdata"
+        return integers if integers in self.tensors and name not in self.tensors else name
 
 
 def expected_tensors(
