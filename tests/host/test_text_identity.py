@@ -81,6 +81,7 @@ def test_text_has_the_bits_of_the_base(base: Any, model: Model, step: int) -> No
     assert torch.equal(feed(model.hf, ids, model.new_cache(), step), wanted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", LENGTHS)
 def test_many_tokens_on_a_filled_cache_have_the_bits_of_the_base(
     base: Any, model: Model, length: int
@@ -139,6 +140,7 @@ def whole(model: Model) -> list[torch.Tensor]:
     return states(model, cache)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("length", [1, 63, 64, 65])
 def test_a_launch_fed_in_parts_is_the_same_launch(
     model: Model, whole: list[torch.Tensor], length: int
