@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 from rich.progress import (
@@ -68,6 +69,7 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
             progress=progress,
         )  # fmt: skip
     show = console()
+    show.print(layer_table(manifest["facts"]["layers"]))
     show.print(f"{out}: {manifest['qgpu']['circuit_layers']} circuit layers before "
                f"{manifest['base']['layers']} of {name}")  # fmt: skip
     show.print(silence_line(manifest["facts"]["silence"]), markup=False)
@@ -76,6 +78,14 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
     head = manifest["facts"]["head"]
     show.print(f"the machine's rows add at most {head['kl_of_new_rows']:.1e} to the KL on "
                f"{head['text_positions']} positions of text")  # fmt: skip
+
+
+def layer_table(layers: list[dict[str, Any]]) -> Table:
+    """What each circuit layer holds: heads, neurons, and residual dims that it reads or writes."""
+    table = Table("layer", "name", "heads", "neurons", "dims", title="circuit layers")
+    for use in layers:
+        table.add_row(*(str(use[key]) for key in ("index", "name", "heads", "neurons", "dims")))
+    return table
 
 
 @click.command(epilog="Example:  qgpu standin --like demo --out build/base")

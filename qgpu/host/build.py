@@ -17,6 +17,7 @@ from qgpu.compiler.evaluate import Executor
 from qgpu.compiler.leak import leak, rows_at
 from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, merge
 from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
+from qgpu.compiler.report import layer_uses
 from qgpu.compiler.silence import Silent, make_silent
 from qgpu.compiler.weights import circuit_tensors, machine_embedding, widths_of
 from qgpu.errors import CheckpointError
@@ -154,7 +155,7 @@ def build(
         "head": head.facts,
         "least_margin": margin.lead,
         "margin": asdict(margin),
-        "layers": [layer.name for layer in silent.plan.layers],
+        "layers": [asdict(use) for use in layer_uses(silent.plan)],
     }
     del executor
     n_layers = N_CIRCUIT_LAYERS if pad else len(silent.plan.layers)
