@@ -7,6 +7,8 @@ python := env("PYTHON", "python3")
 torch := env("TORCH", "torch==2.13.0")
 bin := ".venv/bin"
 model := env("QGPU_MODEL", "build/qwen3.5-2b-gpu")
+# Test processes, one thread each; the dense models take up to 8 GB in one of them.
+workers := env("QGPU_TEST_WORKERS", "2")
 base := env("QGPU_BASE", "Qwen/Qwen3.5-2B")
 
 _list:
@@ -20,7 +22,7 @@ demo: setup
 
 # What CI runs
 test *ARGS: setup
-    {{bin}}/python -m pytest -q -m "not slow" {{ARGS}}
+    OMP_NUM_THREADS=1 {{bin}}/python -m pytest -q -m "not slow" -n {{workers}} --dist loadfile {{ARGS}}
 
 # What is too long for CI
 test-slow *ARGS: setup
