@@ -2,6 +2,7 @@
 
     python bench/replay.py prepare --out DIR [--limit N]      needs clang; traces as numbers
     python bench/replay.py run DIR --model MODEL --out FILE   needs torch and transformers
+    python bench/replay.py sparse DIR --out FILE              the executor instead of a model
 
 ``run`` feeds each drafted trace (prompt and the interpreter's tokens) through prefill, many in a
 batch, and compares the model's argmax at every position of the trace with the next token, and the
@@ -195,6 +196,37 @@ def run(folder: Path, model_path: Path, out: Path, sample: int, eager: int, *, l
     print(json.dumps(result, indent=1))
 
 
+def run_sparse(folder: Path, out: Path) -> None:
+    """Every trace through the circuit's own matrices, sparse, without torch."""
+    from bench.machine_fuzz import QWEN_2B
+    from qgpu.compiler.evaluate import Executor
+    from qgpu.compiler.plan import build_plan
+    from qgpu.tokens import tokens
+
+    names = tokens(REFERENCE)
+    executor = Executor.build(build_plan(REFERENCE, QWEN_2B))
+    launches = json.loads((folder / "launches.json").read_text())["launches"]
+    faults: dict[str, str] = {}
+    start = time.monotonic()
+    for launch in launches:
+        fed = [names[n] for n in launch["prompt"] + launch["trace"]]
+        n = len(launch["prompt"])
+        executor.reset()
+        said = [executor.named(row) for row in executor.feed(fed[:-1])[n - 1 :]]
+        if said != fed[n:]:
+            faults[launch["name"]] = "a token differs"
+        elif executor.memory().tolist() != launch["memory"]:
+            faults[launch["name"]] = "memory differs"
+    result = {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "launches": len(launches), "faults": faults,
+        "trace tokens": sum(len(x["trace"]) for x in launches),
+        "seconds": round(time.monotonic() - start, 1),
+    }  # fmt: skip
+    out.write_text(json.dumps(result, indent=1))
+    print(json.dumps(result))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     commands = parser.add_subparsers(dest="command", required=True)
@@ -210,9 +242,14 @@ def main() -> None:
     )
     two.add_argument("--eager", type=int, default=2, help="of these, also without a CUDA graph")
     two.add_argument("--long", action="store_true", help="also a launch of over 20,000 tokens")
+    three = commands.add_parser("sparse")
+    three.add_argument("folder", type=Path)
+    three.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
     if args.command == "prepare":
         prepare(args.out, args.limit)
+    elif args.command == "sparse":
+        run_sparse(args.folder, args.out)
     else:
         run(args.folder, args.model, args.out, args.sample, args.eager, long=args.long)
 
