@@ -106,8 +106,10 @@ def as_dim3(value: int | Sequence[int], what: str) -> Dim3:
     if not 1 <= len(sizes) <= 3 or not all(hasattr(n, "__index__") for n in sizes):
         raise UsageError(f"{what} is {value!r}: one to three positive integers")
     x, y, z = (*(int(n) for n in sizes), 1, 1)[:3]
-    if min(x, y, z) < 1 or max(x, y, z) >= MAX_GRID:
+    if min(x, y, z) < 1:
         raise UsageError(f"{what} is {x},{y},{z}: every size must be at least 1")
+    if max(x, y, z) >= MAX_GRID:
+        raise UsageError(f"{what} is {x},{y},{z}: every size must be less than {MAX_GRID}")
     return x, y, z
 
 

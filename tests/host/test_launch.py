@@ -88,6 +88,7 @@ def test_an_empty_argument_list_and_an_empty_kernel() -> None:
     ("options", "message"),
     [
         ({"block": 0}, "block is 0,1,1: every size must be at least 1"),
+        ({"grid": 1 << 31}, "grid is 2147483648,1,1: every size must be less than 2147483648"),
         ({"grid": (1, 2, 3, 4)}, "grid is (1, 2, 3, 4): one to three positive integers"),
         ({"grid": 1.5}, "grid is 1.5: one to three positive integers"),
         ({"max_tokens": 0}, "max_tokens is 0: it must be at least 1"),
