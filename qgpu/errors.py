@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+SHOWN_INSTRUCTION = 160  # characters of an instruction that a message repeats
+
 
 class Error(Exception):
     """Base of every error that qgpu raises on purpose; its text is one clear line."""
@@ -34,7 +36,10 @@ class CompileError(Error):
         self.reason, self.file, self.line, self.instruction = reason, file, line, instruction
         place = ":".join(str(part) for part in (file, line) if part is not None)
         text = f"{place}: {reason}" if place else reason
-        super().__init__(f"{text} [{instruction}]" if instruction else text)
+        if instruction:
+            more = " ..." if len(instruction) > SHOWN_INSTRUCTION else ""
+            text += f" [{instruction[:SHOWN_INSTRUCTION]}{more}]"
+        super().__init__(text)
 
 
 class LimitError(CompileError):

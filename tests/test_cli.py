@@ -167,6 +167,14 @@ def test_a_failure_is_one_line_and_an_exit_code(
     assert f"error: {json.loads(as_json.stdout)['error']}\n" == as_json.stderr
 
 
+def test_a_file_that_is_not_ptx_is_not_printed_whole(tmp_path: Path) -> None:
+    junk = source(tmp_path, '{"steps": [' + "0, " * 4000 + "0]}", "junk.ptx")
+    plain = call("run", junk, "--interp")
+    assert plain.exit_code == 3
+    assert "PTX syntax error" in plain.stderr
+    assert len(plain.stderr) < 400
+
+
 def test_a_missing_or_foreign_model_folder(dot: Path, tmp_path: Path) -> None:
     missing = call("run", dot, *ARGS, "--model", tmp_path / "none")
     assert missing.exit_code == 1
