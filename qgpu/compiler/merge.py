@@ -62,6 +62,7 @@ class Circuit:
     head: torch.Tensor
     memory: dict[str, Any]
     facts: dict[str, Any] = field(default_factory=dict)
+    spare_head: torch.Tensor | None = None  # [hidden], output row of the padding; zeros if None
 
 
 def _raw(tensor: torch.Tensor) -> bytes:
@@ -75,7 +76,7 @@ def entry(name: str, tensor: torch.Tensor) -> Entry:
 
 
 def _new_rows(base: Folder, circuit: Circuit) -> int:
-    """Rows behind the base's: the machine's tokens, and zero rows up to an even table.
+    """Rows behind the base's: the machine's tokens, and spare rows up to an even table.
 
     A table with an odd number of rows would get other, slower matrix kernels than the base's, which
     add in another order: text logits would no longer be the base's bit for bit.
@@ -85,14 +86,17 @@ def _new_rows(base: Folder, circuit: Circuit) -> int:
     return total + -total % ROW_MULTIPLE - rows
 
 
-def _widened(name: str, base: Stored, rows: torch.Tensor, n_new: int) -> Entry:
-    """The base's rows, byte for byte, the machine's rows behind them, then rows of zeros."""
+def _widened(
+    name: str, base: Stored, rows: torch.Tensor, n_new: int, spare: torch.Tensor | None = None
+) -> Entry:
+    """The base's rows, byte for byte, the machine's rows behind them, then spare ones."""
     n, width = base.shape
+    last = rows.new_zeros(width) if spare is None else spare
 
     def read() -> Iterator[bytes]:
         yield from base.read()
         yield _raw(rows)
-        yield _raw(rows.new_zeros(n_new - len(rows), width))
+        yield _raw(last.repeat(n_new - len(rows), 1))
 
     return Entry(name, base.dtype, (n + n_new, width), read)
 
@@ -111,7 +115,7 @@ def merged_entries(base: Folder, circuit: Circuit) -> Iterator[Entry]:
         found = layer_name.fullmatch(name)
         new = f"{prefix}layers.{int(found[1]) + shift}.{found[2]}" if found else name
         yield copied(new, rest[name])
-    yield _widened("lm_head.weight", base.head, circuit.head, n_new)
+    yield _widened("lm_head.weight", base.head, circuit.head, n_new, circuit.spare_head)
 
 
 def _by_layer(name: str) -> list[tuple[int, str]]:

@@ -39,6 +39,9 @@ def make_circuit(
             yield tensors
 
     place = plan.memory_place
+    # As quiet on text as the machine's rows, and without a code: never the intended token.
+    spare = head[0].clone()
+    spare[[dim for bit in plan.code for dim in plan.space.residual_dims(bit)]] = 0
     return Circuit(
         spec=plan.spec,
         n_layers=n_layers,
@@ -47,6 +50,7 @@ def make_circuit(
         head=head,
         memory={"layer": place.layer, "heads": place.heads, "n_words": place.n_words},
         facts=facts,
+        spare_head=spare,
     )
 
 

@@ -33,7 +33,7 @@ def merged(base: Folder, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return target
 
 
-# The machine's rows behind the base's, then rows of zeros up to a multiple of 128.
+# The machine's rows behind the base's, then spare rows up to a multiple of 128.
 N_ROWS = -(-(512 + len(tokens(SPEC))) // 128) * 128
 
 
