@@ -1,7 +1,7 @@
 """Writes the README's table of measurements from bench/results and bench/tokens.json.
 
-    python bench/figures.py           prints it
-    python bench/figures.py --write   puts it between the markers in README.md
+python bench/figures.py           prints it
+python bench/figures.py --write   puts it between the markers in README.md
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ def load(name: str) -> dict[str, Any]:
 def rows() -> list[tuple[str, str, str]]:
     """(what, result, where and when)."""
     gpu, replay = load("gpu-h200-2026-12-01.json"), load("replay-h200-2026-12-01.json")
+    long = load("long-executor.json")
     decode = load("decode-h200-2026-12-01.json")
     tokens = json.loads((ROOT / "bench" / "tokens.json").read_text())
     column = tokens["columns"].index("written")
@@ -48,6 +49,9 @@ def rows() -> list[tuple[str, str, str]]:
          f"{decode['written by graph']:,} tokens right, {decode['graph tokens/s']} tokens/s "
          f"(plain forward passes: {decode['eager tokens/s']})",
          f"{decode['card']}, {decode['date'][:10]}; the circuit alone"),
+        (f"a launch of {long['tokens']:,} tokens written token by token by the executor",
+         "every token and the memory right" if long["tokens right"] and long["memory right"]
+         else "WRONG", f"CPU, {long['date'][:10]}; the circuit's matrices, sparse"),
         ("tokens that the corpus writes, all kernels together",
          f"{written:,} by {len(tokens['cases']):,} kernels",
          "bench/tokens.json; a test lets it only fall"),
