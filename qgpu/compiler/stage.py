@@ -51,9 +51,6 @@ class Lane:
     flags: Field  # carry in, propagate count, shift >= 32, pick a, pick b
 
 
-FLAG_CIN, FLAG_PROPAGATE, FLAG_BIG, FLAG_PICK_A, FLAG_PICK_B = range(5)
-
-
 @dataclass
 class Workspace:
     """The fields that every stage uses anew."""
