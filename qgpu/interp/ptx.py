@@ -4,7 +4,8 @@ It is the independent reference: it shares the parser with the lowering and noth
 have ``spec.n_lanes`` lanes. The lanes of a warp that stand at the same instruction execute it
 together; of several groups the one at the least address goes first, callees before what follows
 the call. A warp runs until all its lanes wait or are done, then the lowest-numbered warp that can
-run. Atomics go lowest lane first. CUDA blocks run one after another in linear order.
+run. Who waits in a loop rests meanwhile (``ptx_fair.py``), so that every thread advances.
+Atomics go lowest lane first. CUDA blocks run one after another in linear order.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Protocol
 from qgpu.errors import LaunchError, UsageError
 from qgpu.interp.ptx_code import Code, Instruction
 from qgpu.interp.ptx_decode import decode_body
+from qgpu.interp.ptx_fair import Turn
 from qgpu.interp.ptx_memory import (
     CODE_BASE,
     MODULE_BASE,
@@ -73,6 +75,7 @@ class Machine:
         self.block_index = (0, 0, 0)
         self.warps: list[Warp] = []
         self.arrived: dict[int, int] = {}
+        self.turn = Turn()
         self.code = Code(module)
         self._place_variables()
         self._pass_parameters()
@@ -169,7 +172,7 @@ class Machine:
     def _run_block(self) -> None:
         n_threads, n_lanes = self.shape.n_threads, self.spec.n_lanes
         self.regions["shared"] = Region(bytearray(self.shared_bytes))
-        self.arrived = {}
+        self.arrived, self.turn = {}, Turn()
         self.warps = [
             Warp(w, [Lane(self, t, t < n_threads) for t in range(w * n_lanes, (w + 1) * n_lanes)])
             for w in range(-(-n_threads // n_lanes))
@@ -179,14 +182,21 @@ class Machine:
         if self.observer is not None:
             self.observer.block(self)
         while True:
-            ready = next((w for w in self.warps if w.runnable()), None)
+            ready = next((w for w in self.warps if w.is_awake()), None)
             if ready is not None:
                 self._run_warp(ready)
-            elif not self._release_barrier():
+            elif not self._wake() and not self._release_barrier():
                 return
 
+    def _wake(self) -> bool:
+        """End every rest; False when no lane rests."""
+        resting = [lane for warp in self.warps for lane in warp.runnable() if lane.rests]
+        for lane in resting:
+            lane.rests = False
+        return bool(resting)
+
     def _run_warp(self, warp: Warp) -> None:
-        """Until every lane of the warp waits at a barrier or is done."""
+        """Until every lane of the warp waits at a barrier, rests or is done."""
         instructions = self.code.instructions
         while lanes := warp.runnable():
             free = [lane for lane in lanes if not lane.blocked]
@@ -195,7 +205,10 @@ class Machine:
                     instructions[lanes[0].frame.pc].inst,
                     "lanes that the mask names never arrive at this instruction",
                 )
-            key = min(lane.key for lane in free)
+            awake = [lane.key for lane in free if not lane.rests]
+            if not awake:
+                return
+            key = min(awake)
             group = [lane for lane in lanes if lane.key == key]
             instruction = instructions[key[-1]]
             if self.left <= 0:
@@ -204,6 +217,9 @@ class Machine:
                 )
             self.left -= 1
             self._step(warp, group, instruction)
+            if self.turn.is_over():
+                for lane in group:
+                    lane.rests = True
 
     def _step(self, warp: Warp, group: list[Lane], instruction: Instruction) -> None:
         guard = instruction.guard

@@ -269,11 +269,7 @@ def _bra(operands: Operands, inst: Inst) -> Alone:
     if not isinstance(target, Sym):
         raise Unsupported
     pc = operands.body.labels[target.name]
-
-    def execute(lane: Lane) -> None:
-        lane.frame.pc = pc
-
-    return execute
+    return lambda lane: lane.jump(pc)
 
 
 def _brx(operands: Operands, inst: Inst) -> Alone:
@@ -287,7 +283,7 @@ def _brx(operands: Operands, inst: Inst) -> Alone:
         chosen = read(lane)
         if chosen >= len(targets):
             raise operands.code.fault(inst, f"branch {chosen} of {len(targets)}")
-        lane.frame.pc = targets[chosen]
+        lane.jump(targets[chosen])
 
     return execute
 

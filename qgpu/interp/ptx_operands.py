@@ -168,18 +168,27 @@ class Operands:
         register, mask = self.read(base, f"u{bits}"), (1 << bits) - 1
         return lambda lane: (space, register(lane) + offset & mask)
 
-    def _show(self, lane: Lane, space: str, address: int, size: int, writes: bool) -> None:
-        if self.machine.observer is not None:
-            self.machine.observer.access(
-                lane, *self.machine.resolve(lane, space, address), size, writes
-            )
-
     def load(self, lane: Lane, space: str, address: int, size: int) -> int:
-        self._show(lane, space, address, size, False)
+        space, address = self._resolve(lane, space, address, size, False)
         data, start = self.machine.locate(lane, space, address, size)
-        return int.from_bytes(data[start : start + size], "little")
+        value = int.from_bytes(data[start : start + size], "little")
+        if space in ("global", "shared"):
+            lane.rounds.note((space, address, size, value, False))
+        return value
 
     def store(self, lane: Lane, space: str, address: int, size: int, value: int) -> None:
-        self._show(lane, space, address, size, True)
+        space, address = self._resolve(lane, space, address, size, True)
         data, start = self.machine.locate(lane, space, address, size)
-        data[start : start + size] = pattern(value, 8 * size).to_bytes(size, "little")
+        value = pattern(value, 8 * size)
+        data[start : start + size] = value.to_bytes(size, "little")
+        if space in ("global", "shared"):
+            lane.rounds.note((space, address, size, value, True))
+
+    def _resolve(
+        self, lane: Lane, space: str, address: int, size: int, writes: bool
+    ) -> tuple[str, int]:
+        """Where an access goes; the observer sees it before anything happens."""
+        space, address = self.machine.resolve(lane, space, address)
+        if self.machine.observer is not None:
+            self.machine.observer.access(lane, space, address, size, writes)
+        return space, address

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from qgpu.interp.ptx_code import Body, Instruction
+from qgpu.interp.ptx_fair import Rounds
 from qgpu.interp.ptx_memory import Fault, LocalMemory
 from qgpu.ptxir import Function, Operand
 
@@ -51,6 +52,8 @@ class Lane:
         self.carry = 0
         self.waiting: Wait | None = None
         self.blocked = False  # waits for the other lanes that a warp-synchronous mask names
+        self.rests = False  # lets the others go on
+        self.rounds = Rounds()
 
     @property
     def frame(self) -> Frame:
@@ -60,6 +63,13 @@ class Lane:
     def key(self) -> tuple[int, ...]:
         """Where the lane stands: the calls it is in, then its instruction."""
         return (*self.outer, self.frames[-1].pc)
+
+    def jump(self, pc: int) -> None:
+        """Go on at ``pc`` of the same function."""
+        here = self.frame.pc - 1
+        if pc <= here:
+            self.rests = self.rounds.jump_back(here)
+        self.frame.pc = pc
 
     def exit(self) -> None:
         self.alive = False
@@ -93,3 +103,9 @@ class Warp:
 
     def runnable(self) -> list[Lane]:
         return [lane for lane in self.lanes if lane.alive and lane.waiting is None]
+
+    def is_awake(self) -> bool:
+        """Whether a lane can run that does not rest, or all wait for lanes that never arrive."""
+        lanes = self.runnable()
+        free = [lane for lane in lanes if not lane.blocked]
+        return any(not lane.rests for lane in free) or bool(lanes and not free)
