@@ -1,9 +1,10 @@
-"""Fast decode: the model's own one-token forward pass, captured once as a CUDA graph.
+"""Fast decode: the model's one-token forward pass, captured once as a CUDA graph.
 
-The pass is the plain ``hf.forward``; only the cache is made static so that a graph can replay it.
-Linear-attention layers of transformers update their states in place already; full-attention layers
-get keys and values of a fixed capacity. The argmax is part of the graph and feeds the next pass, so
-the GPU writes many tokens before the host looks. Passes after Halt change no memory.
+The pass is ``FusedStep`` where that can run the model, else the plain ``hf.forward``; the cache is
+made static so that a graph can replay it. Linear-attention layers of transformers update their
+states in place already; full-attention layers get keys and values of a fixed capacity. The argmax
+is part of the graph and feeds the next pass, so the GPU writes many tokens before the host looks.
+Passes after Halt change no memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import torch
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicLayer
 from transformers.models.qwen3_5 import modeling_qwen3_5
+
+from qgpu.host.step import Counters, FusedStep, Tuning, refusal
 
 CAPACITY = 4096  # least number of positions; grows by doubling
 BURST = 32  # tokens between two looks of the host
@@ -112,9 +115,15 @@ def _is_attention(layer: Any) -> bool:
 
 
 class StepGraph:
-    """One model's decode step on a static cache that launches load their prefilled state into."""
+    """One model's decode step on a static cache that launches load their prefilled state into.
 
-    def __init__(self, hf: Any, cache: Any, cache_argument: str, capacity: int) -> None:
+    ``fused`` False keeps to the model's own modules; ``refusal`` says why they are used.
+    """
+
+    def __init__(
+        self, hf: Any, cache: Any, cache_argument: str, capacity: int, *, fused: bool = True,
+        tuned: Tuning | None = None,
+    ) -> None:  # fmt: skip
         self.hf, self.cache, self.capacity = hf, cache, capacity
         self._argument = cache_argument
         device = hf.get_input_embeddings().weight.device
@@ -128,6 +137,11 @@ class StepGraph:
                 static = StaticKeys(layer.keys, layer.values, capacity, self.position)
                 static.load(layer.keys, layer.values)
                 cache.layers[index] = static
+            else:
+                layer.recurrent_states[0] = layer.recurrent_states[0].contiguous()
+        self.refusal = refusal(hf) if fused else "not asked for"
+        counters = Counters(self.ids, self.position, self.written, self.count)
+        self._fused = None if self.refusal else FusedStep(hf, cache, capacity, counters, tuned)
         self._graph = self._capture() if device.type == "cuda" else None
 
     def _tensors(self) -> Iterator[torch.Tensor]:
@@ -155,6 +169,9 @@ class StepGraph:
         return graph
 
     def _step(self) -> None:
+        if self._fused is not None:
+            self._fused()
+            return
         with step_parts():
             self._forward()
 

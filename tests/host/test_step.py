@@ -1,0 +1,206 @@
+"""The fused step against transformers' own modules: the same bits, kernel by kernel and whole.
+
+Without a GPU the kernels run in Triton's interpreter (see ``interpreted``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from copy import deepcopy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.models.qwen3_5 import modeling_qwen3_5 as reference
+
+from qgpu.compiler.plan import build_plan
+from qgpu.host.graph import StepGraph
+from qgpu.host.model import cache_argument
+from qgpu.host.step import TUNED, Counters, FusedStep, refusal
+from qgpu.interp.machine import run_blocks
+from qgpu.machine import SMALL
+from qgpu.tokens import offset_of
+from tests.compiler.dense import circuit_model
+from tests.compiler.programs import random_program
+from tests.compiler.test_machine import QWEN_2B
+from tests.host.interpreted import DEVICE, ON_GPU, true_bf16
+
+pytest.importorskip("triton")
+pytestmark = pytest.mark.filterwarnings("ignore")
+CAPACITY = 128
+PROMPT = 70
+# The interpreter walks through programs one by one: few of them, with many rows each.
+WIDE = {} if ON_GPU else {name: (512, 4) for name in TUNED}
+
+
+@pytest.fixture(autouse=True)
+def interpreted() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch, np.errstate(all="ignore"):
+        true_bf16(patch)
+        yield
+
+
+def small_model(seed: int, **changes: Any) -> Any:
+    """Random weights, large enough that every nonlinearity is bent."""
+    torch.manual_seed(seed)
+    sizes = {
+        "hidden_size": 96, "intermediate_size": 160, "num_hidden_layers": 3, "vocab_size": 300,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "linear_num_key_heads": 2, "linear_num_value_heads": 4, "linear_key_head_dim": 16,
+        "linear_value_head_dim": 32, "num_attention_heads": 4, "num_key_value_heads": 2,
+        "head_dim": 32,
+    }  # fmt: skip
+    model = reference.Qwen3_5ForCausalLM(reference.Qwen3_5TextConfig(**{**sizes, **changes}))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.2)
+    return model.to(DEVICE, torch.bfloat16).eval()
+
+
+def prefilled(model: Any, ids: list[int]) -> tuple[int, Any]:
+    out = model(torch.tensor([ids], device=DEVICE), use_cache=True)
+    return int(out.logits[0, -1].argmax()), out.past_key_values
+
+
+def pair(model: Any, cache: Any, first: int, position: int) -> tuple[StepGraph, StepGraph]:
+    """A step of plain modules with its state, and the state for a fused step, both ready."""
+    steps = []
+    for _ in range(2):
+        step = StepGraph(model, deepcopy(cache), cache_argument(model), CAPACITY, fused=False)
+        step.ids.fill_(first)
+        step.position.fill_(position)
+        step.count.zero_()
+        steps.append(step)
+    return steps[0], steps[1]
+
+
+def fused_on(model: Any, step: StepGraph) -> FusedStep:
+    counters = Counters(step.ids, step.position, step.written, step.count)
+    return FusedStep(model, step.cache, CAPACITY, counters, WIDE)
+
+
+def assert_same(got: torch.Tensor, want: torch.Tensor, what: str, exact: bool = True) -> None:
+    """The same bits; nearly, for full attention, whose softmax is summed in parts, and on a GPU,
+    where the libraries' sums run in another order."""
+    if exact and not ON_GPU:
+        assert torch.equal(got, want), what
+    else:
+        size = float(want.float().abs().max())
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=1e-2 * size, msg=what)
+
+
+def layer_by_layer(fused: FusedStep, want: list[torch.Tensor], kinds: list[str]) -> None:
+    """Runs the kernels; each layer starts from what the modules gave for the one before."""
+    place = 0
+    for number, launch in enumerate(fused.launches):
+        launch()
+        if number and fused.launches[number - 1].name == "gate_up":
+            exact = kinds[place] == "linear_attention"
+            assert_same(fused.x, want[place], f"layer {place}", exact)
+            fused.x.copy_(want[place])
+            place += 1
+    assert place == len(want)
+
+
+@pytest.mark.parametrize("changes", [
+    {}, {"linear_num_value_heads": 2, "linear_value_head_dim": 16, "intermediate_size": 96},
+    {"num_attention_heads": 2, "hidden_size": 64, "vocab_size": 257},
+], ids=["grouped", "one to one", "narrow"])  # fmt: skip
+@torch.inference_mode()
+def test_every_layer_gives_what_the_modules_give(changes: dict[str, Any]) -> None:
+    model = small_model(3, **changes)
+    first, cache = prefilled(model, [i * 7 % 251 for i in range(PROMPT)])
+    plain, other = pair(model, cache, first, PROMPT)
+    fused = fused_on(model, other)
+    want: list[torch.Tensor] = []
+    for layer in model.model.layers:
+        layer.register_forward_hook(lambda m, a, out: want.append(out.flatten().clone()))
+    for _ in range(3):
+        want.clear()
+        plain._step()
+        layer_by_layer(fused, want, model.config.layer_types)
+    for name in ("ids", "position", "written", "count"):
+        assert torch.equal(getattr(other, name), getattr(plain, name)), name
+
+
+@torch.inference_mode()
+def test_states_stay_those_of_the_modules() -> None:
+    """The delta rule's sums run in another order: its float32 state is near, the rest equal."""
+    model = small_model(5, layer_types=["linear_attention"] * 2 + ["full_attention"])
+    first, cache = prefilled(model, list(range(PROMPT)))
+    plain, other = pair(model, cache, first, PROMPT)
+    fused = fused_on(model, other)
+    for _ in range(4):
+        plain._step()
+        fused()
+        other.ids.copy_(plain.ids)
+    for mine, theirs in zip(other._tensors(), plain._tensors(), strict=True):
+        if mine.dtype == torch.float32:
+            torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4)
+        else:
+            assert_same(mine, theirs, str(tuple(mine.shape)))
+
+
+@pytest.mark.dense
+@torch.inference_mode()
+def test_the_machine_writes_the_interpreters_tokens() -> None:
+    """The small machine at Qwen3.5-2B's widths: tokens and every state, all of them exact."""
+    program = random_program(SMALL, random.Random(21), max_blocks=4)
+    run = run_blocks(SMALL, program.blocks, program.memory, program.n_threads)
+    model = circuit_model(build_plan(SMALL, QWEN_2B), torch.bfloat16, DEVICE)
+    ids = [offset_of(SMALL, token) for token in [*program.prompt, *run.tokens]]
+    n = len(program.prompt)
+    first, cache = prefilled(model, ids[:n])
+    plain, other = pair(model, cache, first, n)
+    fused = fused_on(model, other)
+    written = [first]
+    for _ in range(3):
+        plain._step()
+        fused()
+        written.append(int(other.ids))
+    assert written == ids[n : n + 4]
+    for mine, theirs in zip(other._tensors(), plain._tensors(), strict=True):
+        assert torch.equal(mine, theirs), tuple(mine.shape)
+
+
+@torch.inference_mode()
+def test_ties_go_to_the_lowest_row() -> None:
+    model = small_model(7)
+    model.lm_head.weight.copy_(model.lm_head.weight[:1].expand(300, -1))
+    model.lm_head.weight[:40] = -model.lm_head.weight[0]
+    first, cache = prefilled(model, list(range(9)))
+    plain, other = pair(model, cache, first, 9)
+    plain._step()
+    fused_on(model, other)()
+    assert int(other.ids) == int(plain.ids)
+    assert int(other.ids) in (0, 40)
+
+
+def test_what_cannot_be_fused_is_named() -> None:
+    assert refusal(small_model(1)) is None
+    assert "float32" in str(refusal(small_model(1).float()))
+    odd = small_model(1)
+    odd.model.layers[0].mlp.up_proj = torch.nn.Sequential(odd.model.layers[0].mlp.up_proj)
+    assert "Sequential" in str(refusal(odd))
+    biased = small_model(1)
+    gate = biased.model.layers[0].mlp.gate_proj
+    gate.bias = torch.nn.Parameter(gate.weight[:, 0].clone())
+    assert "has a bias" in str(refusal(biased))
+    assert "head_dim is 48" in str(refusal(small_model(1, head_dim=48)))
+
+
+@torch.inference_mode()
+def test_a_burst_of_the_captured_step_is_the_plain_one() -> None:
+    model = small_model(11)
+    first, cache = prefilled(model, list(range(20)))
+    runs = []
+    for fused in (True, False):
+        step = StepGraph(
+            model, deepcopy(cache), cache_argument(model), 24, fused=fused, tuned=WIDE
+        )
+        assert (step.refusal is None) == fused
+        runs.append(list(step.run(first, 20)))
+    assert len(runs[0]) == 4
+    assert runs[0] == runs[1]
