@@ -18,7 +18,7 @@ from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicLayer
 from transformers.models.qwen3_5 import modeling_qwen3_5
 
-from qgpu.host.step import Counters, FusedStep, Tuning, refusal
+from qgpu.host.step import Counters, FusedStep, refusal
 
 CAPACITY = 4096  # least number of positions; grows by doubling
 BURST = 32  # tokens between two looks of the host
@@ -117,12 +117,13 @@ def _is_attention(layer: Any) -> bool:
 class StepGraph:
     """One model's decode step on a static cache that launches load their prefilled state into.
 
-    ``fused`` False keeps to the model's own modules; ``refusal`` says why they are used.
+    ``fused`` False keeps to the model's own modules; ``refusal`` says why they are used;
+    ``options`` go to the fused step.
     """
 
     def __init__(
         self, hf: Any, cache: Any, cache_argument: str, capacity: int, *, fused: bool = True,
-        tuned: Tuning | None = None,
+        **options: Any,
     ) -> None:  # fmt: skip
         self.hf, self.cache, self.capacity = hf, cache, capacity
         self._argument = cache_argument
@@ -141,7 +142,7 @@ class StepGraph:
                 layer.recurrent_states[0] = layer.recurrent_states[0].contiguous()
         self.refusal = refusal(hf) if fused else "not asked for"
         counters = Counters(self.ids, self.position, self.written, self.count)
-        self._fused = None if self.refusal else FusedStep(hf, cache, capacity, counters, tuned)
+        self._fused = None if self.refusal else FusedStep(hf, cache, capacity, counters, **options)
         self._graph = self._capture() if device.type == "cuda" else None
 
     def _tensors(self) -> Iterator[torch.Tensor]:
