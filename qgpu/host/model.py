@@ -220,9 +220,10 @@ class Model:
                     return
 
     def _steps(self, number: int, cache: Any, position: int) -> Generator[int]:
-        """The ids that follow ``number``, which is to be fed at ``position``: on a GPU by a graph
-        of the forward pass, else one forward pass after another."""
-        if not self.graph or self.device.type != "cuda":
+        """The ids that follow ``number``, which is to be fed at ``position``: on one GPU by a
+        graph of the forward pass, else one forward pass after another."""
+        one_gpu = self.device.type == "cuda" and len({p.device for p in self.hf.parameters()}) == 1
+        if not self.graph or not one_gpu:
             while True:
                 number = int(self.forward([number], cache)[-1].argmax())
                 yield number

@@ -6,8 +6,9 @@ Without a GPU the kernels run in Triton's interpreter (see ``interpreted``).
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -29,10 +30,11 @@ from tests.host.interpreted import DEVICE, ON_GPU, true_bf16
 
 pytest.importorskip("triton")
 pytestmark = pytest.mark.filterwarnings("ignore")
+LINEAR = ["project_linear", "delta", "read_out", "gate_up", "add_rows"]
 CAPACITY = 128
 PROMPT = 70
 # The interpreter walks through programs one by one: few of them, with many rows each.
-WIDE = {} if ON_GPU else {name: (512, 4) for name in TUNED}
+WIDE = {} if ON_GPU else dict.fromkeys(TUNED, (512, 4))
 
 
 @pytest.fixture(autouse=True)
@@ -143,26 +145,71 @@ def test_states_stay_those_of_the_modules() -> None:
             assert_same(mine, theirs, str(tuple(mine.shape)))
 
 
-@pytest.mark.dense
-@torch.inference_mode()
-def test_the_machine_writes_the_interpreters_tokens() -> None:
-    """The small machine at Qwen3.5-2B's widths: tokens and every state, all of them exact."""
+@dataclass
+class MachineStep:
+    """The small machine at Qwen3.5-2B's widths, after its prompt."""
+
+    model: Any
+    plain: StepGraph
+    other: StepGraph
+    written: list[int]  # what the interpreter writes
+
+
+def machine_step() -> MachineStep:
     program = random_program(SMALL, random.Random(21), max_blocks=4)
     run = run_blocks(SMALL, program.blocks, program.memory, program.n_threads)
     model = circuit_model(build_plan(SMALL, QWEN_2B), torch.bfloat16, DEVICE)
-    ids = [offset_of(SMALL, token) for token in [*program.prompt, *run.tokens]]
-    n = len(program.prompt)
-    first, cache = prefilled(model, ids[:n])
-    plain, other = pair(model, cache, first, n)
-    fused = fused_on(model, other)
-    written = [first]
-    for _ in range(3):
-        plain._step()
+    prompt, written = (
+        [offset_of(SMALL, token) for token in fed] for fed in (program.prompt, run.tokens)
+    )
+    first, cache = prefilled(model, prompt)
+    assert first == written[0]
+    return MachineStep(model, *pair(model, cache, first, len(prompt)), written)
+
+
+def assert_same_states(machine: MachineStep, layers: Sequence[int]) -> None:
+    for index in layers:
+        mine, theirs = (step.cache.layers[index] for step in (machine.other, machine.plain))
+        assert torch.equal(mine.conv_states[0], theirs.conv_states[0]), index
+        assert torch.equal(mine.recurrent_states[0], theirs.recurrent_states[0]), index
+
+
+@pytest.mark.dense
+@torch.inference_mode()
+def test_layers_of_the_machine_are_exact() -> None:
+    """Every fifth layer on what the modules feed it: its output and its states, bit for bit."""
+    machine = machine_step()
+    seen: list[tuple[torch.Tensor, torch.Tensor]] = []
+    for layer in machine.model.model.layers:
+        layer.register_forward_hook(
+            lambda m, given, out: seen.append((given[0].flatten().clone(), out.flatten().clone()))
+        )
+    machine.plain._step()
+    fused = fused_on(machine.model, machine.other)
+    size = len(LINEAR)
+    layers = range(0, len(machine.model.model.layers) - 1, 5)
+    for index in layers:
+        given, wanted = seen[index]
+        fused.x.copy_(given)
+        launches = fused.launches[1 + index * size : 1 + (index + 1) * size]
+        assert [launch.name for launch in launches] == LINEAR
+        for launch in launches:
+            launch()
+        assert torch.equal(fused.x, wanted), index
+    assert_same_states(machine, layers)
+
+
+@pytest.mark.dense
+@pytest.mark.slow
+@torch.inference_mode()
+def test_the_machine_writes_the_interpreters_tokens() -> None:
+    machine = machine_step()
+    fused = fused_on(machine.model, machine.other)
+    for wanted in machine.written[1:4]:
+        machine.plain._step()
         fused()
-        written.append(int(other.ids))
-    assert written == ids[n : n + 4]
-    for mine, theirs in zip(other._tensors(), plain._tensors(), strict=True):
-        assert torch.equal(mine, theirs), tuple(mine.shape)
+        assert int(machine.other.ids) == wanted
+    assert_same_states(machine, range(len(machine.model.model.layers) - 1))
 
 
 @torch.inference_mode()
@@ -197,9 +244,7 @@ def test_a_burst_of_the_captured_step_is_the_plain_one() -> None:
     first, cache = prefilled(model, list(range(20)))
     runs = []
     for fused in (True, False):
-        step = StepGraph(
-            model, deepcopy(cache), cache_argument(model), 24, fused=fused, tuned=WIDE
-        )
+        step = StepGraph(model, deepcopy(cache), cache_argument(model), 24, fused=fused, tuned=WIDE)
         assert (step.refusal is None) == fused
         runs.append(list(step.run(first, 20)))
     assert len(runs[0]) == 4
