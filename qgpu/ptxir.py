@@ -84,6 +84,10 @@ class Inst:
     text: str = ""
     source: tuple[str, int] | None = None
 
+    def place(self, file: str) -> tuple[str, int]:
+        """File and line to show: the source's where a .loc names them, else those in the PTX."""
+        return self.source or (file, self.line)
+
 
 @dataclass(frozen=True)
 class Label:

@@ -74,15 +74,12 @@ class Code:
     def length(self, body: Body) -> int:
         return sum(isinstance(item, Inst) for item in body.function.body) + 1
 
-    def _place(self, inst: Inst) -> tuple[str, int]:
-        return inst.source or (self.file, inst.line)
-
     def fault(self, inst: Inst, reason: str) -> LaunchError:
-        file, line = self._place(inst)
+        file, line = inst.place(self.file)
         return LaunchError(f"{file}:{line}: {reason} [{inst.text}]")
 
     def unsupported(self, inst: Inst) -> CompileError:
-        file, line = self._place(inst)
+        file, line = inst.place(self.file)
         floats = any(part in FLOATS for part in inst.opcode)
         reason = "floating point is not supported" if floats else "unsupported instruction"
         return CompileError(reason, file=file, line=line, instruction=inst.text)

@@ -22,6 +22,7 @@ from importlib import resources
 from pathlib import Path
 
 from qgpu.errors import CompileError, UsageError
+from qgpu.ptx.absent import explain_error
 
 TIMEOUT_S = 30
 MEMORY_KIB = 4 << 20
@@ -131,6 +132,8 @@ def _command(clang: Sequence[str], header: Path, opt: str, arch: str) -> list[st
         # One counter a loop: each pointer that loop strength reduction would step is a write-back.
         "-mllvm", "-disable-lsr",
         "-fno-exceptions", "-fno-rtti", "-ffp-contract=off", "-ftemplate-depth=256",
+        # A loop that waits for another thread is no undefined behaviour on a GPU: it stays.
+        "-fno-finite-loops",
         "-gline-tables-only", "-w", "-ferror-limit=20", "-fno-caret-diagnostics",
         "-fno-color-diagnostics", "-include", str(header), opt, "-S", "-o", "-", "-",
     ]  # fmt: skip
@@ -194,7 +197,7 @@ def _first_error(errors: str, status: int, file: str) -> CompileError:
         match = re.match(r"(?:(.*?):(\d+):(?:\d+:)? )?(?:fatal )?error: (.*)", text)
         if match:
             line = int(match[2]) if match[2] else None
-            return CompileError(match[3], file=match[1] or file, line=line)
+            return CompileError(explain_error(match[3]), file=match[1] or file, line=line)
     if status < 0 or status > 128:
         return CompileError(
             "clang stopped at a limit (memory, time or output) or crashed", file=file

@@ -133,6 +133,7 @@ __QGPU_FN void __syncwarp(unsigned mask = 0xffffffff) { __nvvm_bar_warp_sync(mas
 __QGPU_FN void __threadfence_block() { __nvvm_membar_cta(); }
 __QGPU_FN void __threadfence() { __nvvm_membar_gl(); }
 __QGPU_FN void __threadfence_system() { __nvvm_membar_sys(); }
+__QGPU_FN void __nanosleep(unsigned ns) { asm volatile("nanosleep.u32 %0;" ::"r"(ns)); }
 
 /* Atomics: the old value comes back. A block variant does the same as the plain one. */
 #define __QGPU_ATOMIC(Name, op, type, builtin, cast) \

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from qgpu.errors import CompileError
+from qgpu.ptx.absent import explain_call
 from qgpu.ptxir import (
     Branchtargets,
     Function,
@@ -82,9 +83,8 @@ class _Inliner:
         self.n_copies = 0
 
     def _fail(self, reason: str, inst: Inst) -> CompileError:
-        return CompileError(
-            reason, file=self.module.file, line=inst.line, instruction=inst.text or None
-        )
+        file, line = inst.place(self.module.file)
+        return CompileError(reason, file=file, line=line, instruction=inst.text or None)
 
     def body(self, function: Function, names: _Names, end: str | None, stack: list[str]) -> None:
         """Append the function's statements under their new names; ``ret`` leads to ``end``."""
@@ -113,7 +113,7 @@ class _Inliner:
         returns, name, arguments = self._parts(inst)
         callee = self.module.functions.get(name)
         if callee is None or not any(isinstance(s, Inst) for s in callee.body):
-            raise self._fail(f"the function {name!r} has no body here", inst)
+            raise self._fail(explain_call(name), inst)
         if name in stack:
             raise self._fail(f"{name!r} calls itself: recursion is not supported", inst)
         if len(returns) != len(callee.returns) or len(arguments) != len(callee.params):

@@ -67,9 +67,8 @@ class Selector:
     # --- errors and types
 
     def fail(self, reason: str) -> CompileError:
-        return CompileError(
-            reason, file=self.file, line=self.inst.line, instruction=self.inst.text or None
-        )
+        file, line = self.inst.place(self.file)
+        return CompileError(reason, file=file, line=line, instruction=self.inst.text or None)
 
     def type_of(self, inst: Inst, index: int = -1) -> str:
         """The ``index``-th type in the opcode; floating point is refused here."""

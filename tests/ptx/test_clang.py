@@ -8,7 +8,10 @@ import time
 import pytest
 
 from qgpu.errors import CompileError, UsageError
+from qgpu.kernel import LaunchShape
+from qgpu.machine import REFERENCE
 from qgpu.ptx.clang import clang_version, cuda_to_ptx, find_clang
+from qgpu.ptx.lower import lower
 from qgpu.ptx.parse import parse_ptx
 from qgpu.ptxir import Inst
 
@@ -116,10 +119,31 @@ def test_source_lines_point_at_the_kernel() -> None:
         ("\n__global__ void k() { foo(); }", "a.cu:2: use of undeclared identifier 'foo'"),
         ("__global__ void k() {", "a.cu:1: expected '}'"),
         ("__global__ int k() {}", "a.cu:1: kernel function type 'int ()' must have void return"),
-        ("__global__ void k() { printf(0); }", "a.cu:1: use of undeclared identifier 'printf'"),
+        ("__global__ void k() { printf(0); }",
+         "a.cu:1: there is no printf here: write to an array instead"),
+        ("__global__ void k(int **a) {\n*a = (int *)malloc(4); }",
+         "a.cu:2: there is no malloc, because there is no heap"),
+        ("__global__ void k(int *a) { *a = sqrtf(*a); }",
+         "a.cu:1: this machine computes integers only: there is no sqrtf"),
+        ("__global__ void k(int *a) { float4 f; }",
+         "a.cu:1: this machine computes integers only: there is no float4"),
+        ("__global__ void k(int *a) { *a = __float2int_rn(*a); }",
+         "a.cu:1: this machine computes integers only: there is no __float2int_rn"),
+        ("__global__ void k(int *a) { *a = clock64(); }",
+         "a.cu:1: this machine cannot tell the time: there is no clock64"),
+        ("__global__ void k(int *a) { std::swap(a[0], a[1]); }",
+         "a.cu:1: there is no C++ library here, so no std::"),
+        ("namespace cg = cooperative_groups;",
+         "a.cu:1: there is no C++ library here, so no such namespace"),
+        ("__global__ void k() { k<<<1, 1>>>(); }",
+         "a.cu:1: a kernel cannot launch a kernel here"),
+        ("__global__ void k() { cudaDeviceSynchronize(); }",
+         "a.cu:1: there is no cudaDeviceSynchronize: kernels only, no host library"),
+        ("__global__ void k(int *a) { *a = half_of(*a) + cube(*a); }",
+         "a.cu:1: use of undeclared identifier 'half_of'"),
         ("#error no\n", "a.cu:1: no"),
     ],
-)
+)  # fmt: skip
 def test_the_first_error_of_clang(source: str, message: str) -> None:
     with pytest.raises(CompileError) as caught:
         cuda_to_ptx(source, file="a.cu")
@@ -217,3 +241,26 @@ def test_a_huge_array_is_refused() -> None:
     source = "__device__ char x[1 << 30]; __global__ void k(int *a) { a[0] = x[a[1]]; }"
     with pytest.raises(CompileError, match="1073741824 bytes"):
         parse_ptx(cuda_to_ptx(source))
+
+
+@pytest.mark.parametrize("opt", ["-O1", "-O3"])
+def test_a_loop_that_does_nothing_but_wait_stays(opt: str) -> None:
+    assert "bra" in {opcode.split(".")[0] for opcode in opcodes("while (a[0]) ; a[1] = 1;", opt)}
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("float f = a[0];\na[1] = f * f;",
+         "k.cu:2: this machine computes integers only, not .f32 [cvt.rn.f32.s32"),
+        ("a[1] = 0;\nint *p = new int[a[0]];\np[a[0]] = 1; a[2] = p[a[1]];",
+         "k.cu:3: there is no operator new[], because there is no heap"),
+        ('a[0] = 1;\nasm volatile("bar.arrive 1, 64;");', "k.cu:3: "),
+    ],
+)  # fmt: skip
+def test_a_refused_instruction_names_the_line_of_the_cuda_source(body: str, message: str) -> None:
+    source = f"__global__ void k(int *a) {{\n{body}\n}}"
+    module = parse_ptx(cuda_to_ptx(source, file="k.cu"), "k.ptx")
+    with pytest.raises(CompileError) as caught:
+        lower(module, module.kernels[0].name, REFERENCE, LaunchShape(params=(8,)))
+    assert str(caught.value).startswith(message)
