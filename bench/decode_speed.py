@@ -163,11 +163,13 @@ def time_launches(launches: list[Launch]) -> float:
 
 def bytes_read(launch: Launch) -> int:
     """Bytes of the matrices that a launch reads."""
-    return sum(
-        x.numel() * x.element_size()
-        for x in launch.args
-        if isinstance(x, torch.nn.Parameter) and x.ndim == 2
-    )
+    sizes = launch.options
+    if "ROWS" not in sizes:
+        return 0
+    rows = launch.grid[0] * sizes["ROWS"] * (2 if launch.name == "gate_up" else 1)
+    if launch.name == "best_rows":
+        rows = len(launch.args[2])
+    return 2 * rows * int(sizes["K"])
 
 
 def kernels(steps: StepGraph) -> dict[str, Any]:
@@ -175,7 +177,8 @@ def kernels(steps: StepGraph) -> dict[str, Any]:
     assert steps._fused is not None
     groups: dict[str, list[Launch]] = {}
     for launch in steps._fused.launches:
-        key = launch.name + (f" {launch.options['K']}" if launch.name == "add_rows" else "")
+        key = launch.name + (" listed" if launch.options.get("LISTED") else "")
+        key += f" {launch.options['K']}" if launch.name == "add_rows" else ""
         groups.setdefault(key, []).append(launch)
     found = {}
     for name, group in groups.items():
@@ -183,7 +186,7 @@ def kernels(steps: StepGraph) -> dict[str, Any]:
         steps.position.fill_(1000)
         each = time_launches(group)
         found[name] = {"of a step": len(group), "us": round(each, 2),
-                       "GB/s": round(bytes_read(group[0]) / each / 1000)}  # fmt: skip
+                       "GB/s": round(sum(map(bytes_read, group)) / len(group) / each / 1000)}  # fmt: skip
     return found
 
 

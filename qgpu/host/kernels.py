@@ -59,6 +59,18 @@ def wait(PDL: constexpr) -> None:
 
 
 @triton.jit
+def rows_of(
+    program: tensor, before: tensor, listed: tensor, ROWS: constexpr, LISTED: constexpr,
+) -> tensor:  # fmt: skip
+    """The rows that a program takes of its matrix: those of the list, where places left over hold
+    a row beyond the last, or the next of all, when ``before`` programs serve other matrices."""
+    rows = (program - before) * ROWS + tl.arange(0, ROWS)
+    if LISTED:
+        rows = tl.load(listed + program * ROWS + tl.arange(0, ROWS))
+    return rows
+
+
+@triton.jit
 def _tile(
     matrix: tensor, rows: tensor, n_rows: tensor, k: tensor, K: constexpr, CHUNK: constexpr,
 ) -> tensor:  # fmt: skip
@@ -125,48 +137,46 @@ def _conv_silu(
 @triton.jit
 def project_linear(
     x: tensor, norm: tensor, qkv: tensor, z: tensor, b: tensor, a: tensor, conv_state: tensor,
-    conv_taps: tensor, out: tensor, eps: tensor, n_qkv: tensor, n_z: tensor, n_heads: tensor,
-    K: constexpr, CHUNK: constexpr, ROWS: constexpr, TAPS: constexpr, PADDED: constexpr,
-    PDL: constexpr,
+    conv_taps: tensor, out: tensor, listed: tensor, eps: tensor, n_qkv: tensor, n_z: tensor,
+    n_heads: tensor, z_from: tensor, b_from: tensor, a_from: tensor, K: constexpr, CHUNK: constexpr,
+    ROWS: constexpr, LISTED: constexpr, TAPS: constexpr, PADDED: constexpr, PDL: constexpr,
 ) -> None:  # fmt: skip
     """All inputs of a linear-attention layer: norm, four matrices, convolution and SiLU of q, k, v.
 
-    ``out`` holds q, k, v, z, b, a one after another. Programs: those of qkv, of z, of b, of a.
+    ``out`` holds q, k, v, z, b, a one after another. Programs: those of qkv, from ``z_from`` those
+    of z, and so on.
     """
     begin(PDL)
     program = tl.program_id(0)
-    n_first = tl.cdiv(n_qkv, ROWS)
-    n_second = n_first + tl.cdiv(n_z, ROWS)
-    n_third = n_second + tl.cdiv(n_heads, ROWS)
-    if program < n_first:
-        rows = program * ROWS + tl.arange(0, ROWS)
+    if program < z_from:
+        rows = rows_of(program, 0, listed, ROWS, LISTED)
         values = bf16(normed_rows(x, norm, eps, qkv, rows, n_qkv, K, CHUNK, PDL))
         values = _conv_silu(values, conv_state, conv_taps, rows, n_qkv, TAPS, PADDED)
         tl.store(out + rows, values.to(tl.bfloat16), mask=rows < n_qkv)
-    elif program < n_second:
-        rows = (program - n_first) * ROWS + tl.arange(0, ROWS)
+    elif program < b_from:
+        rows = rows_of(program, z_from, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, z, rows, n_z, K, CHUNK, PDL)
         tl.store(out + n_qkv + rows, values.to(tl.bfloat16), mask=rows < n_z)
-    elif program < n_third:
-        rows = (program - n_second) * ROWS + tl.arange(0, ROWS)
+    elif program < a_from:
+        rows = rows_of(program, b_from, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, b, rows, n_heads, K, CHUNK, PDL)
         tl.store(out + n_qkv + n_z + rows, values.to(tl.bfloat16), mask=rows < n_heads)
     else:
-        rows = (program - n_third) * ROWS + tl.arange(0, ROWS)
+        rows = rows_of(program, a_from, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, a, rows, n_heads, K, CHUNK, PDL)
         tl.store(out + n_qkv + n_z + n_heads + rows, values.to(tl.bfloat16), mask=rows < n_heads)
 
 
 @triton.jit
 def delta(
-    inputs: tensor, state: tensor, a_log: tensor, dt_bias: tensor, out: tensor, n_keys: tensor,
-    n_heads: tensor, GROUP: constexpr, KEY: constexpr, VALUE: constexpr, PART: constexpr,
-    PDL: constexpr,
+    inputs: tensor, state: tensor, a_log: tensor, dt_bias: tensor, out: tensor, heads: tensor,
+    n_keys: tensor, n_heads: tensor, GROUP: constexpr, KEY: constexpr, VALUE: constexpr,
+    PART: constexpr, PDL: constexpr,
 ) -> None:  # fmt: skip
-    """One token of the gated delta rule on PART of one head's value columns; ``inputs`` is what
-    ``project_linear`` wrote. Columns of the state do not touch one another."""
+    """One token of the gated delta rule in ``heads``, each on PART of its value columns, which do
+    not touch one another. ``inputs`` is what ``project_linear`` wrote."""
     begin(PDL)
-    head, part = tl.program_id(0), tl.program_id(1)
+    head, part = tl.load(heads + tl.program_id(0)), tl.program_id(1)
     places = tl.arange(0, KEY)
     columns = part * PART + tl.arange(0, PART)
     cells = state + (head * KEY + places[:, None]) * VALUE + columns[None, :]
@@ -207,12 +217,13 @@ def _read(
 
 @triton.jit
 def read_out(
-    x: tensor, o: tensor, z: tensor, norm: tensor, matrix: tensor, eps: tensor, n_rows: tensor,
-    K: constexpr, HEADS: constexpr, VALUE: constexpr, ROWS: constexpr, PDL: constexpr,
+    x: tensor, o: tensor, z: tensor, norm: tensor, matrix: tensor, eps: tensor, listed: tensor,
+    n_rows: tensor, K: constexpr, HEADS: constexpr, VALUE: constexpr, ROWS: constexpr,
+    LISTED: constexpr, PDL: constexpr,
 ) -> None:  # fmt: skip
     """x += matrix @ (gated norm of what the heads read)."""
     begin(PDL)
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = rows_of(tl.program_id(0), 0, listed, ROWS, LISTED)
     tile = _tile(matrix, rows, n_rows, 0, K, HEADS * VALUE)
     wait(PDL)
     total = tile.to(tl.float32) * _read(o, z, norm, eps, 0, HEADS, VALUE)[None, :]
@@ -231,12 +242,13 @@ def _add(x: tensor, rows: tensor, n_rows: tensor, values: tensor) -> None:
 
 @triton.jit
 def gate_up(
-    x: tensor, norm: tensor, gate: tensor, up: tensor, out: tensor, eps: tensor, n_rows: tensor,
-    K: constexpr, CHUNK: constexpr, ROWS: constexpr, PDL: constexpr,
+    x: tensor, norm: tensor, gate: tensor, up: tensor, out: tensor, eps: tensor, listed: tensor,
+    n_rows: tensor, K: constexpr, CHUNK: constexpr, ROWS: constexpr, LISTED: constexpr,
+    PDL: constexpr,
 ) -> None:  # fmt: skip
     """silu(gate @ RMSNorm(x)) * (up @ RMSNorm(x))."""
     begin(PDL)
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = rows_of(tl.program_id(0), 0, listed, ROWS, LISTED)
     g_tile = _tile(gate, rows, n_rows, 0, K, CHUNK)
     u_tile = _tile(up, rows, n_rows, 0, K, CHUNK)
     wait(PDL)
@@ -253,12 +265,12 @@ def gate_up(
 
 @triton.jit
 def add_rows(
-    x: tensor, values: tensor, matrix: tensor, n_rows: tensor, K: constexpr, CHUNK: constexpr,
-    ROWS: constexpr, PDL: constexpr,
+    x: tensor, values: tensor, matrix: tensor, listed: tensor, n_rows: tensor, K: constexpr,
+    CHUNK: constexpr, ROWS: constexpr, LISTED: constexpr, PDL: constexpr,
 ) -> None:  # fmt: skip
     """x += matrix @ values."""
     begin(PDL)
-    rows = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    rows = rows_of(tl.program_id(0), 0, listed, ROWS, LISTED)
     tile = _tile(matrix, rows, n_rows, 0, K, CHUNK)
     wait(PDL)
     places = tl.arange(0, CHUNK)

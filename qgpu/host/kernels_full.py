@@ -6,29 +6,28 @@ import triton
 import triton.language as tl
 from triton.language import constexpr, tensor
 
-from qgpu.host.kernels import begin, bf16, normed_rows, sigmoid, wait
+from qgpu.host.kernels import begin, bf16, normed_rows, rows_of, sigmoid, wait
 
 
 @triton.jit
 def project_full(
-    x: tensor, norm: tensor, q: tensor, k: tensor, v: tensor, out: tensor, eps: tensor, n_q: tensor,
-    n_kv: tensor, K: constexpr, CHUNK: constexpr, ROWS: constexpr, PDL: constexpr,
+    x: tensor, norm: tensor, q: tensor, k: tensor, v: tensor, out: tensor, listed: tensor,
+    eps: tensor, n_q: tensor, n_kv: tensor, k_from: tensor, v_from: tensor, K: constexpr,
+    CHUNK: constexpr, ROWS: constexpr, LISTED: constexpr, PDL: constexpr,
 ) -> None:  # fmt: skip
     """Norm, then queries with their gates, keys and values, one after another."""
     begin(PDL)
     program = tl.program_id(0)
-    n_first = tl.cdiv(n_q, ROWS)
-    n_second = n_first + tl.cdiv(n_kv, ROWS)
-    if program < n_first:
-        rows = program * ROWS + tl.arange(0, ROWS)
+    if program < k_from:
+        rows = rows_of(program, 0, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, q, rows, n_q, K, CHUNK, PDL)
         tl.store(out + rows, values.to(tl.bfloat16), mask=rows < n_q)
-    elif program < n_second:
-        rows = (program - n_first) * ROWS + tl.arange(0, ROWS)
+    elif program < v_from:
+        rows = rows_of(program, k_from, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, k, rows, n_kv, K, CHUNK, PDL)
         tl.store(out + n_q + rows, values.to(tl.bfloat16), mask=rows < n_kv)
     else:
-        rows = (program - n_second) * ROWS + tl.arange(0, ROWS)
+        rows = rows_of(program, v_from, listed, ROWS, LISTED)
         values = normed_rows(x, norm, eps, v, rows, n_kv, K, CHUNK, PDL)
         tl.store(out + n_q + n_kv + rows, values.to(tl.bfloat16), mask=rows < n_kv)
 

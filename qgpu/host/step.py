@@ -3,6 +3,9 @@
 ``FusedStep`` works on the model's own parameters, copying none, and on the states of a static
 cache. It rounds where transformers' modules round, so the machine, whose sums are exact in any
 order, goes on bit for bit; Qwen's own layers may differ in the last bit, which no launch can see.
+
+Rows of a matrix that are all zero are not read: what they give is zero, and stands in the buffers
+from the start. Most rows of the circuit are, and so are whole halves of its layers.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ import importlib.util
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -28,6 +32,7 @@ TUNED: Tuning = {
     "project_linear": (4, 4), "read_out": (2, 4), "gate_up": (4, 8), "add_rows": (2, 4),
     "project_full": (4, 4), "best_rows": (8, 8),
 }  # fmt: skip
+DENSE = 0.9  # a matrix with more rows than this part is read whole
 VALUE_PART = 32  # value columns of a head for each program of the delta rule
 
 
@@ -78,6 +83,28 @@ def power_in(n: int, most: int) -> int:
     return min(n & -n, most)
 
 
+def nonzero(matrix: torch.Tensor) -> torch.Tensor:
+    """For each row, whether anything in it is not zero."""
+    return (matrix != 0).any(1)
+
+
+def _live_heads(gdn: Any, used: torch.Tensor) -> torch.Tensor:
+    """The value heads whose state can be anything but zero: those with a key and a value. ``used``
+    tells which rows of q, k and v are."""
+    keys = used[gdn.key_dim : 2 * gdn.key_dim].view(gdn.num_k_heads, -1).any(1)
+    values = used[2 * gdn.key_dim :].view(gdn.num_v_heads, -1).any(1)
+    return (keys.repeat_interleave(gdn.num_v_heads // gdn.num_k_heads) & values).nonzero().flatten()
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Programs for each matrix of a kernel, the rows that they take (``LISTED``), and sizes."""
+
+    programs: list[int]
+    listed: torch.Tensor
+    sizes: dict[str, int]
+
+
 @dataclass(frozen=True)
 class Counters:
     """Where a step finds the token to feed and its place, and leaves the next one."""
@@ -93,6 +120,7 @@ class Launch:
     """A kernel with its grid, its arguments and its compile-time constants and options."""
 
     name: str
+    layer: int  # -1: not in a layer
     kernel: Any
     grid: tuple[int, ...]
     args: tuple[Any, ...]
@@ -122,13 +150,17 @@ class FusedStep:
         self._pdl = pdl and on_hopper
         self.launches: list[Launch] = []
         self.x = weight.new_zeros(hf.config.hidden_size)
+        self._nothing = torch.zeros(1, dtype=torch.int32, device=weight.device)
+        self._layer = -1
         self._embed()
         for layer, states in zip(hf.model.layers, cache.layers, strict=True):
+            self._layer += 1
             if hasattr(layer, "linear_attn"):
                 self._linear(layer, states)
             else:
                 self._full(layer, states)
             self._mlp(layer)
+        self._layer = -1
         self._head()
 
     def __call__(self) -> None:
@@ -139,17 +171,27 @@ class FusedStep:
         self, name: str, grid: tuple[int, ...], *args: Any, warps: int = 4, **sizes: int
     ) -> None:
         """One launch more. ``sizes`` are the kernel's compile-time constants."""
+        if not all(grid):
+            return
         options: dict[str, Any] = {"PDL": self._pdl, "num_warps": warps, **sizes}
         if self._pdl:
             options["launch_pdl"] = True
-        self.launches.append(Launch(name, self._kernels[name], grid, args, options))
+        self.launches.append(Launch(name, self._layer, self._kernels[name], grid, args, options))
 
-    def _matrix(self, name: str, matrix: torch.Tensor, *counts: int) -> tuple[int, dict[str, int]]:
-        """Programs that it takes for ``counts`` rows of each of a kernel's matrices, and sizes."""
+    def _rows(self, name: str, matrix: torch.Tensor, *used: torch.Tensor) -> Rows:
+        """How a kernel goes over rows: ``used`` tells of each of its matrices the rows to read."""
         rows, warps = self._tuned[name]
         columns = matrix.shape[1]
         sizes = {"K": columns, "CHUNK": power_in(columns, CHUNK), "ROWS": rows, "warps": warps}
-        return sum(-(-count // rows) for count in counts), sizes
+        numbers = [flags.nonzero().flatten() for flags in used]
+        sizes["LISTED"] = sum(map(len, numbers)) < DENSE * sum(map(len, used))
+        if not sizes["LISTED"]:
+            return Rows([-(-len(flags) // rows) for flags in used], self._nothing, sizes)
+        lists = [
+            torch.nn.functional.pad(some, (0, -len(some) % rows), value=len(flags))
+            for some, flags in zip(numbers, used, strict=True)
+        ]
+        return Rows([len(some) // rows for some in lists], torch.cat(lists).int(), sizes)
 
     def _embed(self) -> None:
         table = self._hf.model.embed_tokens.weight
@@ -161,41 +203,54 @@ class FusedStep:
         gdn, norm = layer.linear_attn, layer.input_layernorm
         n_keys, n_values, n_heads = gdn.key_dim, gdn.value_dim, gdn.num_v_heads
         n_qkv = 2 * n_keys + n_values
-        key, value, taps = gdn.head_k_dim, gdn.head_v_dim, gdn.conv_kernel_size
+        qkv, z, b, a = (getattr(gdn, f"in_proj_{name}").weight for name in ("qkv", "z", "b", "a"))
+        used = [nonzero(matrix) for matrix in (qkv, z, b, a)]
+        if not used[0].any():
+            return  # nothing is written or read: queries, keys and values are zero
+        taps = gdn.conv_kernel_size
         inputs = self.x.new_zeros(n_qkv + n_values + 2 * n_heads)
+        rows = self._rows("project_linear", qkv, *used)
+        ends = list(accumulate(rows.programs))
+        self._add(
+            "project_linear", (ends[-1],), self.x, norm.weight, qkv, z, b, a,
+            states.conv_states[0], gdn.conv1d.weight, inputs, rows.listed, norm.eps, n_qkv,
+            n_values, n_heads, *ends[:-1], TAPS=taps, PADDED=1 << (taps - 1).bit_length(),
+            **rows.sizes,
+        )  # fmt: skip
+        heads = _live_heads(gdn, used[0])
+        if not len(heads):
+            return
         read = self.x.new_zeros(n_values)
-        matrix = gdn.in_proj_qkv.weight
-        programs, sizes = self._matrix("project_linear", matrix, n_qkv, n_values, n_heads, n_heads)
+        part = min(VALUE_PART, gdn.head_v_dim)
         self._add(
-            "project_linear", (programs,), self.x, norm.weight, matrix, gdn.in_proj_z.weight,
-            gdn.in_proj_b.weight, gdn.in_proj_a.weight, states.conv_states[0], gdn.conv1d.weight,
-            inputs, norm.eps, n_qkv, n_values, n_heads,
-            TAPS=taps, PADDED=1 << (taps - 1).bit_length(), **sizes,
+            "delta", (len(heads), gdn.head_v_dim // part), inputs, states.recurrent_states[0],
+            gdn.A_log, gdn.dt_bias, read, heads.int(), n_keys, n_heads,
+            GROUP=n_heads // gdn.num_k_heads, KEY=gdn.head_k_dim, VALUE=gdn.head_v_dim, PART=part,
         )  # fmt: skip
-        part = min(VALUE_PART, value)
+        self._read_out(gdn, read, inputs[n_qkv:])
+
+    def _read_out(self, gdn: Any, read: torch.Tensor, z: torch.Tensor) -> None:
+        matrix, value = gdn.out_proj.weight, gdn.head_v_dim
+        rows = self._rows("read_out", matrix, nonzero(matrix))
+        sizes = {name: size for name, size in rows.sizes.items() if name != "CHUNK"}
         self._add(
-            "delta", (n_heads, value // part), inputs, states.recurrent_states[0], gdn.A_log,
-            gdn.dt_bias, read, n_keys, n_heads,
-            GROUP=n_heads // gdn.num_k_heads, KEY=key, VALUE=value, PART=part,
-        )  # fmt: skip
-        matrix = gdn.out_proj.weight
-        programs, sizes = self._matrix("read_out", matrix, len(matrix))
-        self._add(
-            "read_out", (programs,), self.x, read, inputs[n_qkv:], gdn.norm.weight, matrix,
-            gdn.norm.variance_epsilon, len(matrix), VALUE=value,
-            HEADS=power_in(n_heads, max(1, CHUNK // value)),
-            **{name: size for name, size in sizes.items() if name != "CHUNK"},
+            "read_out", (rows.programs[0],), self.x, read, z, gdn.norm.weight, matrix,
+            gdn.norm.variance_epsilon, rows.listed, len(matrix), VALUE=value,
+            HEADS=power_in(gdn.num_v_heads, max(1, CHUNK // value)), **sizes,
         )  # fmt: skip
 
     def _full(self, layer: Any, states: Any) -> None:
         attention, norm = layer.self_attn, layer.input_layernorm
         q, k, v = (getattr(attention, f"{name}_proj").weight for name in "qkv")
+        if not attention.o_proj.weight.any():
+            return
         dim = attention.head_dim
         n_heads, n_kv = len(q) // (2 * dim), len(k) // dim
         inputs = self.x.new_zeros(len(q) + 2 * len(k))
-        programs, sizes = self._matrix("project_full", q, len(q), len(k), len(k))
-        self._add("project_full", (programs,), self.x, norm.weight, q, k, v, inputs, norm.eps,
-                  len(q), len(k), **sizes)  # fmt: skip
+        rows = self._rows("project_full", q, *map(nonzero, (q, k, v)))
+        ends = list(accumulate(rows.programs))
+        self._add("project_full", (ends[-1],), self.x, norm.weight, q, k, v, inputs, rows.listed,
+                  norm.eps, len(q), len(k), *ends[:-1], **rows.sizes)  # fmt: skip
         queries, read = self.x.new_zeros(n_heads * dim), self.x.new_zeros(n_heads * dim)
         cos, sin = self._rotary
         position = self._counters.position
@@ -217,26 +272,32 @@ class FusedStep:
 
     def _mlp(self, layer: Any) -> None:
         mlp, norm = layer.mlp, layer.post_attention_layernorm
-        gate, up = mlp.gate_proj.weight, mlp.up_proj.weight
+        gate, up, down = mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
+        used = nonzero(gate) & nonzero(up)
+        if not used.any() or not down.any():
+            return
         active = self.x.new_zeros(len(gate))
-        programs, sizes = self._matrix("gate_up", gate, len(gate))
-        self._add("gate_up", (programs,), self.x, norm.weight, gate, up, active, norm.eps,
-                  len(gate), **sizes)  # fmt: skip
-        self._add_rows(mlp.down_proj.weight, active)
+        rows = self._rows("gate_up", gate, used)
+        self._add("gate_up", (rows.programs[0],), self.x, norm.weight, gate, up, active,
+                  norm.eps, rows.listed, len(gate), **rows.sizes)  # fmt: skip
+        self._add_rows(down, active)
 
     def _add_rows(self, matrix: torch.Tensor, values: torch.Tensor) -> None:
-        programs, sizes = self._matrix("add_rows", matrix, len(matrix))
-        self._add("add_rows", (programs,), self.x, values, matrix, len(matrix), **sizes)
+        rows = self._rows("add_rows", matrix, nonzero(matrix))
+        self._add("add_rows", (rows.programs[0],), self.x, values, matrix, rows.listed,
+                  len(matrix), **rows.sizes)  # fmt: skip
 
     def _head(self) -> None:
         norm, matrix = self._hf.model.norm, self._hf.lm_head.weight
-        tiles, sizes = self._matrix("best_rows", matrix, len(matrix))
+        rows, warps = self._tuned["best_rows"]
+        tiles = -(-len(matrix) // rows)
         each = -(-tiles // PROGRAMS)
         programs = -(-tiles // each)
         best = torch.zeros(programs, device=self.x.device)
         where = torch.zeros(programs, dtype=torch.int32, device=self.x.device)
         self._add("best_rows", (programs,), self.x, norm.weight, matrix, best, where, norm.eps,
-                  len(matrix), each, **sizes)  # fmt: skip
+                  len(matrix), each, K=matrix.shape[1], CHUNK=power_in(matrix.shape[1], CHUNK),
+                  ROWS=rows, warps=warps)  # fmt: skip
         c = self._counters
         self._add("pick", (1,), best, where, programs, c.ids, c.written, c.count, c.position,
                   SIZE=1 << (programs - 1).bit_length())  # fmt: skip
