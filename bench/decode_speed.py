@@ -185,8 +185,9 @@ def kernels(steps: StepGraph) -> dict[str, Any]:
         steps.count.zero_()
         steps.position.fill_(1000)
         each = time_launches(group)
+        read = sum(map(bytes_read, group)) / len(group)
         found[name] = {"of a step": len(group), "us": round(each, 2),
-                       "GB/s": round(sum(map(bytes_read, group)) / len(group) / each / 1000)}  # fmt: skip
+                       "GB/s": round(read / each / 1000)}  # fmt: skip
     return found
 
 
