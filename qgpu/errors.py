@@ -60,3 +60,9 @@ class CheckError(Error):
 
 class CheckpointError(Error):
     """A model folder is missing, incomplete, or not a Qwen3.5 checkpoint that can be used."""
+
+
+class NoModelError(CheckpointError):
+    """There is no model folder where one was named: the call is wrong, no checkpoint is broken."""
+
+    exit_code = 2

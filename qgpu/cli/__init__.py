@@ -14,9 +14,10 @@ from typing import Any
 
 import click
 
-from qgpu.cli.output import failure
+from qgpu.cli.output import failure, say_json
 from qgpu.errors import Error
 
+EXIT_INTERRUPTED = 130  # as shells have it for SIGINT
 # Command -> (module, attribute, one line of help). Imported only when used: torch is slow to load.
 COMMANDS = {
     "run": ("qgpu.cli.run", "run", "Run one kernel launch."),
@@ -57,34 +58,63 @@ class Cli(click.Group):
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
         argv = list(sys.argv[1:] if args is None else args)
-        extra["standalone_mode"] = False
+        known: dict[str, Any] = {}
+        extra |= {"standalone_mode": False, "obj": known}
         try:
             result = super().main(argv, **extra)
-        except click.exceptions.Abort:
-            failure("interrupted", argv)
-            sys.exit(130)
+            if known and "--json" in argv:
+                say_json(known, None)
+            sys.stdout.flush()
+            code = result if isinstance(result, int) else 0
         except click.exceptions.NoArgsIsHelpError as problem:
             click.echo(problem.format_message(), err=True)
-            sys.exit(problem.exit_code)
-        except click.ClickException as problem:
-            failure(_click_line(problem), argv)
-            sys.exit(problem.exit_code)
-        except Error as problem:
-            failure(str(problem), argv)
-            sys.exit(problem.exit_code)
+            code = problem.exit_code
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            sys.exit(1)
+            code = _abandon_output()
         except Exception as problem:
-            if os.environ.get("QGPU_DEBUG"):
+            if os.environ.get("QGPU_DEBUG") and not _is_expected(problem):
                 raise
-            failure(
-                f"unexpected {type(problem).__name__}: {' '.join(str(problem).split())[:400]} "
-                "(QGPU_DEBUG=1 shows where)",
-                argv,
-            )
-            sys.exit(1)
-        sys.exit(result if isinstance(result, int) else 0)
+            code = _end_with(problem, argv, known)
+        sys.exit(code)
+
+
+def _end_with(problem: Exception, argv: Sequence[str], known: dict[str, Any]) -> int:
+    """Says the failure and returns its exit code."""
+    try:
+        failure(_line_of(problem), argv, known)
+        sys.stdout.flush()
+    except OSError:  # standard output cannot be written to, which may be the failure itself
+        _abandon_output()
+    return EXIT_INTERRUPTED if isinstance(problem, click.Abort) else _exit_code(problem)
+
+
+def _abandon_output() -> int:
+    """What is still buffered goes nowhere: the reader has gone, or the disk is full."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return 1
+
+
+def _is_expected(problem: Exception) -> bool:
+    return isinstance(problem, (Error, click.ClickException, click.Abort, OSError))
+
+
+def _exit_code(problem: Exception) -> int:
+    code: int = getattr(problem, "exit_code", 1)
+    return code
+
+
+def _line_of(problem: Exception) -> str:
+    """Any failure as one line."""
+    text = " ".join(str(problem).split())
+    if isinstance(problem, click.Abort):
+        return "interrupted"
+    if isinstance(problem, click.ClickException):
+        return _click_line(problem)
+    if isinstance(problem, Error):
+        return text
+    if isinstance(problem, OSError) and problem.strerror:
+        return f"{problem.filename or 'the output'}: {problem.strerror}"
+    return f"unexpected {type(problem).__name__}: {text[:400]} (QGPU_DEBUG=1 shows where)"
 
 
 def _click_line(problem: click.ClickException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,8 @@ from typing import Any
 
 import click
 
+from qgpu.cli.options import json_option
+from qgpu.cli.output import reply
 from qgpu.cli.run import choose_backend
 from qgpu.errors import UsageError
 from qgpu.host.chat.device import MAX_SECONDS, MAX_TOKENS, Device
@@ -118,15 +119,16 @@ def eval_group() -> None:
 @click.option("--mode", type=click.Choice(MODES), default="normal", show_default=True)
 @session_options
 @click.option("--limit", type=click.IntRange(min=1), help="Only the first N questions.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def eval_chat(mode: str, limit: int | None, as_json: bool, **options: Any) -> int:
+@json_option
+def eval_chat(mode: str, limit: int | None, as_json: bool, **options: Any) -> None:
     """Ask every question of the mode and count the exact answers."""
     from qgpu.host.evaluate_chat import evaluate, load_questions
 
     session = make_session(mode, options)
     report = evaluate(session, load_questions(mode)[:limit], progress=_progress(as_json))
-    click.echo(json.dumps(report.as_json()) if as_json else report.text())
-    return 0
+    reply().update(report.as_json())
+    if not as_json:
+        click.echo(report.text())
 
 
 def _progress(quiet: bool) -> Callable[[str], None]:
@@ -141,14 +143,18 @@ def _progress(quiet: bool) -> Callable[[str], None]:
               help="Write one self-contained page that steps through the launch.")  # fmt: skip
 @click.option("--chrome", type=click.Path(path_type=Path, dir_okay=False),
               help="Write events for chrome://tracing or ui.perfetto.dev.")  # fmt: skip
-def trace(file: Path, html: Path | None, chrome: Path | None) -> None:
+@json_option
+def trace(file: Path, html: Path | None, chrome: Path | None, as_json: bool) -> None:
     """Turn FILE, which `qgpu run --trace FILE` wrote, into something to look at."""
     from qgpu.host.trace import load_trace, write_chrome, write_html
 
     if html is None and chrome is None:
         raise UsageError("name --html FILE, --chrome FILE or both")
-    data = load_trace(file)
+    data, known = load_trace(file), reply()
+    known |= {"tokens": len(data["steps"]), "written": []}
     for path, write in ((html, write_html), (chrome, write_chrome)):
         if path is not None:
             write(path, data)
-            click.echo(f"{path}: {len(data['steps'])} tokens")
+            known["written"].append(str(path))
+            if not as_json:
+                click.echo(f"{path}: {known['tokens']} tokens")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,8 +18,9 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from qgpu.cli.options import DEFAULT_MODEL, read_text
-from qgpu.cli.output import console
+from qgpu.cli.options import DEFAULT_MODEL, json_option, model_option, read_text
+from qgpu.cli.output import console, reply
+from qgpu.errors import Error
 from qgpu.machine import SPECS
 
 DEFAULT_STANDIN = "2b"
@@ -48,15 +47,15 @@ def writing(what: str) -> Iterator[Callable[[int], None]]:
 @click.option("--no-proof", is_flag=True, help="Skip the proof of silence over every text row.")
 @click.option("--allow-drift", is_flag=True,
               help="Build even where the proof fails and text will drift.")  # fmt: skip
+@json_option
 def build(base: str | None, out: str, revision: str | None, spec_name: str, no_proof: bool,
-          allow_drift: bool) -> None:  # fmt: skip
+          allow_drift: bool, as_json: bool) -> None:  # fmt: skip
     """Compile the GPU and merge it in front of a Qwen3.5 checkpoint.
 
     Takes a folder or a hub id (HF_HOME, HF_TOKEN and HF_HUB_OFFLINE are respected). The
     checkpoint appears at --out only when it is complete.
     """
     from qgpu.host.build import build as build_checkpoint
-    from qgpu.host.build import silence_line
     from qgpu.host.hub import DEFAULT_BASE, resolve_base
 
     name = base or DEFAULT_BASE
@@ -68,6 +67,15 @@ def build(base: str | None, out: str, revision: str | None, spec_name: str, no_p
             allow_drift=allow_drift, step=lambda what: err.print(what, markup=False),
             progress=progress,
         )  # fmt: skip
+    reply().update(out=out, manifest=manifest)
+    if not as_json:
+        show_build(out, name, manifest)
+
+
+def show_build(out: str, name: str, manifest: dict[str, Any]) -> None:
+    """What was built, as people read it."""
+    from qgpu.host.build import silence_line
+
     show = console()
     show.print(layer_table(manifest["facts"]["layers"]))
     show.print(f"{out}: {manifest['qgpu']['circuit_layers']} circuit layers before "
@@ -94,35 +102,38 @@ def layer_table(layers: list[dict[str, Any]]) -> Table:
               help="Whose shapes; demo: 2b's widths, few layers, a small vocabulary.")  # fmt: skip
 @click.option("--seed", default=0, show_default=True, help="Of every weight.")
 @click.option("--out", required=True, metavar="DIR")
-def standin(like: str, seed: int, out: str) -> None:
+@json_option
+def standin(like: str, seed: int, out: str, as_json: bool) -> None:
     """Write a seeded checkpoint with Qwen3.5's shapes, for machines without the weights."""
     from qgpu.host.standin import write_standin
 
     with writing(f"writing {out}") as progress:
         write_standin(like, Path(out), seed, progress=progress)
-    console().print(f"{out}: a stand-in like {like}, seed {seed}; its text is noise")
+    reply().update(out=out, like=like, seed=seed)
+    if not as_json:
+        console().print(f"{out}: a stand-in like {like}, seed {seed}; its text is noise")
 
 
 @click.command(epilog="Example:  qgpu verify --model build/qwen3.5-2b-gpu")
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@model_option
 @click.option("--hashes/--no-hashes", default=True, help="Compare every file with the manifest.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def verify(model: str, hashes: bool, as_json: bool) -> None:
     """Prove again that a checkpoint is whole, and silent on every row of text."""
     from qgpu.host.verify import verify as verify_checkpoint
 
     facts = verify_checkpoint(Path(model), hashes=hashes)
-    if as_json:
-        click.echo(json.dumps(facts))
-        return
+    reply().update(facts)
     for key, value in facts.items():
-        console().print(f"{key}: {value}", markup=False)
+        if not as_json:
+            console().print(f"{key}: {value}", markup=False)
 
 
 @click.command(epilog="Example:  qgpu quantise --out build/qwen3.5-2b-gpu-int8")
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@model_option
 @click.option("--out", required=True, metavar="DIR")
-def quantise(model: str, out: str) -> None:
+@json_option
+def quantise(model: str, out: str, as_json: bool) -> None:
     """Copy a checkpoint with Qwen's own layers in int8 and the circuit's layers bit-exact.
 
     Needs torchao. Text changes as int8 changes it; launches do not.
@@ -133,16 +144,18 @@ def quantise(model: str, out: str) -> None:
     manifest = quantise_checkpoint(
         Path(model), Path(out), step=lambda what: err.print(what, markup=False)
     )
+    reply().update(out=out, quantised=manifest["quantised"])
     same = manifest["quantised"]["circuit_tensors_identical"]
-    console().print(f"{out}: Qwen's layers in int8, {same} tensors of the circuit bit-identical")
+    if not as_json:
+        console().print(f"{out}: Qwen's layers in int8, {same} tensors of the circuit as they were")
 
 
 @click.command(epilog="Example:  qgpu kl --base ./Qwen3.5-2B --model build/qwen3.5-2b-gpu")
 @click.option("--base", required=True, metavar="DIR", help="The checkpoint without the GPU.")
-@click.option("--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
+@model_option
 @click.option("--text", "text_file", default=None, metavar="FILE", help="Instead of the built-in.")
 @click.option("--positions", default=512, show_default=True, help="Tokens to compare at most.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bool) -> None:
     """Measure how far the merged model's text has drifted from its base: KL(base || merged)."""
     from qgpu.host.drift import measure
@@ -155,8 +168,8 @@ def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bo
             err.print(f"{what}: {done} of {of}", end="\r")
 
     found = measure(Path(base), Path(model), text, max_positions=positions, report=report)
+    reply().update({mode: drift.as_dict() for mode, drift in found.items()})
     if as_json:
-        click.echo(json.dumps({mode: drift.as_dict() for mode, drift in found.items()}))
         return
     table = Table("mode", "positions", "mean", "median", "p99", "max", "top-1", "identical")
     for mode, drift in found.items():
@@ -169,20 +182,20 @@ def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bo
 
 
 @click.command(epilog="Example:  qgpu doctor")
-@click.option("--model", default=None, metavar="DIR", help=f"The checkpoint [{DEFAULT_MODEL}].")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
-def doctor(model: str | None, as_json: bool) -> None:
+@model_option
+@json_option
+def doctor(model: str, as_json: bool) -> None:
     """Say what was found on this machine, what is missing, and how to get it."""
     from qgpu.host.doctor import examine
 
-    findings = examine(Path(model or os.environ.get("QGPU_MODEL", DEFAULT_MODEL)))
-    if as_json:
-        click.echo(json.dumps([vars(finding) for finding in findings]))
-    else:
+    findings = examine(Path(model))
+    lacking = [finding.what for finding in findings if finding.ok is False]
+    reply().update(ok=not lacking, findings=[vars(finding) for finding in findings])
+    if not as_json:
         marks = {True: "[green]ok[/green]", False: "[red]missing[/red]", None: "-"}
         table = Table("", "", "found", "advice", show_header=False, box=None)
         for finding in findings:
             table.add_row(marks[finding.ok], finding.what, finding.found, finding.advice)
         console().print(table)
-    if any(finding.ok is False for finding in findings):
-        raise click.exceptions.Exit(1)
+    if lacking:
+        raise Error(f"missing, broken or too small: {', '.join(lacking)}")

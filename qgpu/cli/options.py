@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,13 @@ from typing import Any
 import click
 import numpy as np
 
-from qgpu.errors import UsageError
+from qgpu.errors import LimitError, UsageError
 from qgpu.host.arguments import DTYPES
 from qgpu.host.program import Program, compile
+from qgpu.machine import SPECS, WORD_BYTES
 
 DEFAULT_MODEL = "build/qwen3.5-2b-gpu"
+SHOWN_ARG = 60  # characters of an argument that a message repeats
 _HEADER = re.compile(r"// (qgpu|arg): (.*)")
 _TYPED = re.compile(r"(?P<value>.*\]|zeros:[^:]*)(?::(?P<dtype>\w+))?", re.DOTALL)
 
@@ -28,12 +31,17 @@ def integer(text: str) -> int:
         return int(text, 10)
 
 
+def shorten(value: int) -> str:
+    """An integer as a message shows it."""
+    return str(value) if abs(value) < 10**SHOWN_ARG else "an integer of more than 60 digits"
+
+
 def _wrap(values: list[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
     """Integers as the dtype's bit patterns, so that 0xffffffff is -1 in an int32 array."""
     bits = 8 * dtype.itemsize
     for value in values:
         if not -(1 << (bits - 1)) <= value < 1 << bits:
-            raise ValueError(f"{value} does not fit {bits} bits")
+            raise ValueError(f"{shorten(value)} does not fit {bits} bits")
     unsigned = np.array([value & ((1 << bits) - 1) for value in values], dtype=f"u{dtype.itemsize}")
     return unsigned.view(dtype)
 
@@ -41,11 +49,23 @@ def _wrap(values: list[int], dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
 def _load(path: str) -> np.ndarray[Any, Any]:
     try:
         array = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as problem:
-        raise UsageError(f"cannot read an array from {path}: {problem}") from None
+    except OSError as problem:
+        raise UsageError(f"cannot read an array from {path}: {problem.strerror}") from None
+    except (ValueError, EOFError, MemoryError):
+        raise UsageError(f"cannot read an array from {path}: it is no .npy of numbers") from None
     if not isinstance(array, np.ndarray):
+        array.close()
         raise UsageError(f"{path} is an archive of arrays; give a single .npy")
     return array
+
+
+def _zeros(count: int, dtype: np.dtype[Any]) -> np.ndarray[Any, Any]:
+    """Zeros, refused before they are made where no machine could hold them."""
+    words = count * dtype.itemsize // WORD_BYTES
+    most = max(spec.n_words for spec in SPECS.values())
+    if words > most:
+        raise LimitError("words of memory for its arrays", words, most)
+    return np.zeros(count, dtype)
 
 
 def parse_arg(text: str) -> Any:
@@ -55,27 +75,37 @@ def parse_arg(text: str) -> Any:
     """
     if text.startswith("@"):
         return _load(text[1:])
+    shown = text if len(text) <= SHOWN_ARG else f"{text[:SHOWN_ARG]}..."
     typed = _TYPED.fullmatch(text.strip())
     try:
         if typed is None:
             return integer(text)
         name = typed["dtype"] or "int32"
         if name not in DTYPES:
-            raise UsageError(f"--arg {text}: the type is one of {', '.join(DTYPES)}")
+            raise UsageError(f"--arg {shown}: the type is one of {', '.join(DTYPES)}")
         dtype, value = np.dtype(name), typed["value"]
         if value.startswith("zeros:"):
-            return np.zeros(integer(value.removeprefix("zeros:")), dtype)
+            return _zeros(integer(value.removeprefix("zeros:")), dtype)
         if not value.startswith("["):
             raise ValueError
         inner = value[1:-1].strip()
         return _wrap([integer(item) for item in inner.split(",")] if inner else [], dtype)
-    except (ValueError, MemoryError) as problem:
-        why = (
-            str(problem)
-            if "fit" in str(problem)
-            else ("write [1,2,3], zeros:N, an integer, or @file.npy")
-        )
-        raise UsageError(f"--arg {text}: {why}") from None
+    except ValueError as problem:
+        why = str(problem)
+        if "fit" not in why:
+            why = "write [1,2,3], zeros:N, an integer, or @file.npy"
+        raise UsageError(f"--arg {shown}: {why}") from None
+
+
+def model_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """``--model`` of the commands that need a checkpoint."""
+    return click.option(
+        "--model", default=DEFAULT_MODEL, show_default=True, metavar="DIR", envvar="QGPU_MODEL",
+        help="The merged checkpoint; QGPU_MODEL names another default.",
+    )(command)  # fmt: skip
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
 
 
 class Dims(click.ParamType):
@@ -89,7 +119,7 @@ class Dims(click.ParamType):
         try:
             sizes = tuple(integer(part) for part in value.split(","))
         except ValueError:
-            self.fail(f"{value!r} is not X[,Y[,Z]]", param, ctx)
+            self.fail(f"{value[:SHOWN_ARG]!r} is not X[,Y[,Z]]", param, ctx)
         if len(sizes) > 3:
             self.fail(f"{value!r} has more than three sizes", param, ctx)
         return sizes

@@ -29,10 +29,17 @@ def console(stderr: bool = False) -> Console:
     )  # fmt: skip
 
 
+def reply() -> dict[str, Any]:
+    """What ``--json`` prints at the end of the command that runs; commands add to it as they go, so
+    that a failure keeps what was known before it."""
+    found: dict[str, Any] = click.get_current_context().find_root().obj
+    return found
+
+
 def run_object(
-    kernel: str | None, backend: str | None, result: Result | None, error: str | None
+    kernel: str | None, backend: str | None, result: Result | None = None
 ) -> dict[str, Any]:
-    """The object that ``qgpu run --json`` prints."""
+    """What ``qgpu run --json`` prints, but for the error."""
     args = [None if a is None else a.tolist() for a in result.args] if result else []
     return {
         "kernel": kernel,
@@ -42,17 +49,21 @@ def run_object(
         "exec_tokens": result.exec_tokens if result else None,
         "seconds": round(result.seconds, 6) if result else None,
         "check": result.check if result else None,
-        "error": error,
     }
 
 
-def failure(line: str, argv: Sequence[str]) -> None:
-    """One line on stderr; for ``run --json`` the same line as an object on stdout."""
+def say_json(fields: dict[str, Any], error: str | None) -> None:
+    """The one object of ``--json``, its error last."""
+    click.echo(json.dumps(fields | {"error": error}))
+
+
+def failure(line: str, argv: Sequence[str], known: dict[str, Any]) -> None:
+    """One line on stderr; under ``--json`` the same line on stdout, with what is ``known``."""
     click.echo(f"error: {line}", err=True)
-    if argv[:1] == ["run"] and "--json" in argv:
-        backend = "interp" if "--interp" in argv else "weights"
-        kernel = argv[argv.index("--kernel") + 1] if "--kernel" in argv[:-1] else None
-        click.echo(json.dumps(run_object(kernel, backend, None, line)))
+    if "--json" in argv:
+        if argv[0] == "run":
+            known = run_object(None, "interp" if "--interp" in argv else "weights") | known
+        say_json(known, line)
 
 
 def show_array(array: np.ndarray[Any, Any]) -> str:
@@ -69,7 +80,7 @@ def show_trace(trace: Sequence[Token]) -> str:
     lines: list[list[str]] = []
     for token in trace:
         text = repr(token)
-        if text.startswith(("Exec", "Halt", "Barrier")) or not lines:
+        if text.startswith(("Exec", "Halt", "Barrier", "Resume")) or not lines:
             lines.append([])
         lines[-1].append(text)
     return "\n".join("  " + " ".join(line) for line in lines)

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import functools
-import json
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 import qgpu
-from qgpu.cli.options import DEFAULT_MODEL, Dims, load_program, parse_arg, read_header
-from qgpu.cli.output import console, run_object, show_array, show_trace
+from qgpu.cli.options import (
+    DEFAULT_MODEL,
+    SHOWN_ARG,
+    Dims,
+    integer,
+    json_option,
+    load_program,
+    parse_arg,
+    read_header,
+)
+from qgpu.cli.output import console, reply, run_object, show_array, show_trace
 from qgpu.errors import UsageError
 from qgpu.host.launch import (
     MAX_TOKENS,
@@ -31,6 +39,9 @@ from qgpu.host.launch import (
 from qgpu.host.program import Kernel
 from qgpu.machine import SPECS
 from qgpu.tokens import Token, name_of
+
+if TYPE_CHECKING:
+    from qgpu.interp.sanitize import Finding
 
 SHOWN_TOKENS = 100  # a longer trace is not printed
 
@@ -85,8 +96,16 @@ def resolve_request(
         grid or dims.convert(header.settings.get("grid", "1"), None, None),
         block or dims.convert(header.settings.get("block", "1"), None, None),
         values or [parse_arg(text) for text in header.args],
-        int(header.settings.get("shared", "0")) if shared is None else shared,
+        shared_words(header.settings.get("shared", "0")) if shared is None else shared,
     )
+
+
+def shared_words(text: str) -> int:
+    """The words that a source's header asks for."""
+    try:
+        return integer(text)
+    except ValueError:
+        raise UsageError(f"// qgpu: shared={text[:SHOWN_ARG]} is no number of words") from None
 
 
 spec_option = click.option(
@@ -185,7 +204,7 @@ def show_result(kernel: Kernel, result: Result, on: Backend) -> None:
               help="First look for bad addresses, races and uninitialised reads.")  # fmt: skip
 @click.option("--max-tokens", default=MAX_TOKENS, show_default=True, help="Token budget.")
 @click.option("--tokens", "show_tokens", is_flag=True, help="Print tokens on stderr as they come.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object on stdout.")
+@json_option
 @click.option("--trace", metavar="FILE", help="Write the launch for `qgpu trace`.")
 def run(
     request: Request, spec_name: str, model: str | None, interp: bool, sparse: bool, draft: bool,
@@ -197,26 +216,40 @@ def run(
     A source may describe its launch in comments (// qgpu: kernel=dot grid=1 block=3, // arg:
     [1,2,3]); options override it.
     """
+    known = reply()
+    known |= run_object(request.kernel.plain, "interp" if interp else "weights")
     on = choose_backend(model, interp, spec_name, sparse=sparse, draft=draft)
     if sanitize:
-        report_findings(request, on)
+        known["findings"] = [str(finding) for finding in find_faults(request, on)]
+        end_if_faulty(known["findings"], quiet=as_json)
+    if trace:
+        refuse_unwritable(Path(trace))
     with watching(on, show_tokens) as watch:
         result = launch(
             request.kernel, request.grid, request.block, request.args, on=on, check=check,
             shared_words=request.shared_words, max_tokens=max_tokens, watch=watch,
         )  # fmt: skip
+    known |= run_object(request.kernel.plain, result.backend, result)
     if trace:
         from qgpu.host.trace import write_trace
 
         write_trace(Path(trace), request.kernel, result)
-    if as_json:
-        click.echo(json.dumps(run_object(request.kernel.plain, result.backend, result, None)))
-    else:
+    if not as_json:
         show_result(request.kernel, result, on)
 
 
-def report_findings(request: Request, on: Backend) -> None:
-    """Print what the sanitizer finds; findings end the command."""
+def refuse_unwritable(path: Path) -> None:
+    """A launch may take minutes: a file that cannot be written is refused before it."""
+    if path.is_dir():
+        raise UsageError(f"cannot write {path}: it is a folder")
+    place = path if path.exists() else path.absolute().parent
+    if not os.access(place, os.W_OK):
+        why = "Permission denied" if place.exists() else "No such file or directory"
+        raise UsageError(f"cannot write {path}: {why}")
+
+
+def find_faults(request: Request, on: Backend) -> list[Finding]:
+    """What the sanitizer finds in the launch."""
     from qgpu.interp.sanitize import sanitize
 
     kernel = request.kernel
@@ -224,13 +257,17 @@ def report_findings(request: Request, on: Backend) -> None:
         kernel, on.spec, request.grid, request.block, request.args, request.shared_words
     )
     memory = np.asarray(bound.words, "<u4").tobytes()
-    findings = sanitize(
-        kernel.program.module, kernel.name, shape, memory, bound.ranges, spec=on.spec
-    )
+    return sanitize(kernel.program.module, kernel.name, shape, memory, bound.ranges, spec=on.spec)
+
+
+def end_if_faulty(findings: list[str], quiet: bool) -> None:
+    """Findings end the command; ``quiet`` where --json holds them."""
     for finding in findings:
-        click.echo(str(finding), err=True)
+        if not quiet:
+            click.echo(finding, err=True)
     if findings:
-        raise qgpu.LaunchError(f"the sanitizer has {len(findings)} findings")
+        many = "1 finding" if len(findings) == 1 else f"{len(findings)} findings"
+        raise qgpu.LaunchError(f"the sanitizer has {many}")
 
 
 @click.command("compile", epilog="Example:  qgpu compile dot.cu --emit blocks --block 3")

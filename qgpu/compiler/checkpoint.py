@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from qgpu.errors import CheckpointError
+from qgpu.errors import CheckpointError, NoModelError
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
@@ -164,7 +164,7 @@ class Folder:
         """Read and check; raises CheckpointError with what is wrong."""
         path = Path(path)
         if not path.is_dir():
-            raise CheckpointError(f"there is no model folder {path}")
+            raise NoModelError(f"there is no model folder {path}")
         config = read_json(path / CONFIG)
         if config.get("model_type") not in MODEL_TYPES:
             raise CheckpointError(

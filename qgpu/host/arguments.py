@@ -91,7 +91,15 @@ def _from_list(value: Sequence[Any], place: str) -> Array:
     raise UsageError(f"{place} has integers beyond 32 bits; pass a NumPy int64 array instead")
 
 
+def _count(n: int) -> str:
+    return "1 argument" if n == 1 else f"{n} arguments"
+
+
 def _scalar(param: Variable, value: int, place: str) -> int:
+    if param.is_pointer and value:
+        raise UsageError(
+            f"{place} is an integer, but the kernel takes a pointer there: pass an array"
+        )
     bits = 8 * TYPE_BYTES[param.type]
     if not -(1 << (bits - 1)) <= value < 1 << bits:
         raise UsageError(f"{place} is {value}, which does not fit .{param.type}")
@@ -112,7 +120,7 @@ def bind(
     """Lay out ``args`` for ``function``; refuses what does not fit before anything runs."""
     if len(args) != len(function.params):
         raise UsageError(
-            f"kernel {plain_name(function.name)} takes {len(function.params)} arguments, "
+            f"kernel {plain_name(function.name)} takes {_count(len(function.params))}, "
             f"{len(args)} given"
         )
     data = bytearray(FIRST_BYTE)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from qgpu.errors import CheckpointError
+from qgpu.errors import CheckpointError, NoModelError
 
 DEFAULT_BASE = "Qwen/Qwen3.5-2B"
 WANTED = ["*.json", "*.safetensors", "*.jinja", "LICENSE*", "*.txt"]
@@ -16,7 +16,7 @@ def resolve_base(name: str, revision: str | None = None) -> Path:
     if Path(name).is_dir():
         return Path(name)
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise CheckpointError(f"there is no model folder {name}")
+        raise NoModelError(f"there is no model folder {name}")
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
 

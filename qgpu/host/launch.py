@@ -124,6 +124,8 @@ def prepare(
     """Bind, lower and hold against every limit; nothing has been fed yet."""
     if shared_words < 0:
         raise UsageError(f"shared_words is {shared_words}: it cannot be negative")
+    if shared_words > spec.n_words:
+        raise LimitError("words of memory", shared_words, spec.n_words)
     module = kernel.program.module
     bound = bind(
         kernel.function, args, spec, pointer_bytes=module.address_size // 8, file=module.file

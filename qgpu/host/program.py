@@ -86,7 +86,9 @@ class Program:
         exact = [function for function in found if function.name == name]
         if exact or len(found) == 1:
             return Kernel(self, (exact or found)[0])
-        names = ", ".join(plain_name(n) for n in self.kernels) or "none"
+        if not self.kernels:
+            raise UsageError(f"{self.file} has no kernel")
+        names = ", ".join(plain_name(n) for n in self.kernels)
         if name is None:
             raise UsageError(f"{self.file} has {len(found)} kernels ({names}): name one")
         if found:

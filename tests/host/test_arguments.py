@@ -67,7 +67,7 @@ def test_scalars_become_bit_patterns_of_their_parameter(
 @pytest.mark.parametrize(
     ("types", "args", "message"),
     [
-        (["u32"], [], "kernel k takes 1 arguments, 0 given"),
+        (["u32"], [], "kernel k takes 1 argument, 0 given"),
         (["u32"], [1 << 32], "argument 1 is 4294967296, which does not fit .u32"),
         (["u8"], [-129], "argument 1 is -129, which does not fit .u8"),
         (["u32"], [np.zeros(1, np.int32)],
