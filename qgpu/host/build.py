@@ -22,7 +22,7 @@ from qgpu.compiler.silence import Silent, make_silent
 from qgpu.compiler.weights import circuit_tensors, machine_embedding, widths_of
 from qgpu.errors import CheckpointError
 from qgpu.host.head import make_head
-from qgpu.host.margin import intended, margin_of, text_states
+from qgpu.host.margin import drafted, margin_of, text_residual, through_base
 from qgpu.host.tokenizer import add_machine_tokens
 from qgpu.machine import MachineSpec
 
@@ -151,17 +151,21 @@ def build(
     if not (silence["holds"] or allow_drift):
         raise CheckpointError(f"{silence_line(silence)}; --allow-drift builds it all the same")
     step("holding the machine's tokens against the base's own layers")
-    head = make_head(folder, silent.plan, text_states(folder))
-    executor = Executor.build(silent.plan, silent.silence)
-    margin = margin_of(folder, executor, head.rows, *intended(spec))
+    launches = drafted(Executor.build(silent.plan, silent.silence))
+    text, *outs = through_base(folder, [text_residual(folder), *(x.residual for x in launches)])
+    head = make_head(folder, silent.plan, text)
+    margins = [
+        margin_of(folder, silent.plan, head.rows, launch, out)
+        for launch, out in zip(launches, outs, strict=True)
+    ]
     facts = {
         "silence": silence,
         "head": head.facts,
-        "least_margin": margin.lead,
-        "margin": asdict(margin),
+        "least_margin": min(margin.lead for margin in margins),
+        "margins": [asdict(margin) for margin in margins],
         "layers": [asdict(use) for use in layer_uses(silent.plan)],
     }
-    del executor
+    del launches, text, outs
     n_layers = N_CIRCUIT_LAYERS if pad else len(silent.plan.layers)
     circuit = make_circuit(silent.plan, silent.silence, head.rows, facts, n_layers)
     step(f"writing {target}")

@@ -3,6 +3,9 @@
 The base runs first and its logits are kept, then the merged model runs on the same ids: prefill,
 one-token decode, and prefill in a context that holds a whole launch. KL(base || merged) counts the
 machine's rows in: their share of the probability is lost to the text.
+
+Logits may differ where no state does: the wider head can get another matrix kernel, which adds in
+another order. So equal final states, the head's input, are counted on their own.
 """
 
 from __future__ import annotations
@@ -39,6 +42,7 @@ class Drift:
     max: float
     top1: float
     identical: int
+    identical_states: int
 
     def as_dict(self) -> dict[str, float]:
         return asdict(self)
@@ -49,11 +53,19 @@ def built_in_text() -> str:
     return (resources.files("qgpu.host") / "drift_text.txt").read_text(encoding="utf-8")
 
 
-def compare(base: torch.Tensor, merged: torch.Tensor) -> Drift:
-    """``base`` [n, vocabulary] and ``merged`` [n, wider vocabulary] logits of the same text."""
-    size = base.shape[1]
+@dataclass(frozen=True)
+class TextRun:
+    """What a model made of a text: logits [n, vocabulary] and the head's input [n, hidden]."""
+
+    logits: torch.Tensor
+    states: torch.Tensor
+
+
+def compare(base: TextRun, merged: TextRun) -> Drift:
+    """Two models on the same text; the merged one's vocabulary is wider."""
+    size = base.logits.shape[1]
     kl, same_top, identical = [], 0, 0
-    for mine, theirs in zip(base, merged, strict=True):
+    for mine, theirs in zip(base.logits, merged.logits, strict=True):
         p = torch.log_softmax(mine.double(), -1)
         q = torch.log_softmax(theirs.double(), -1)[:size]
         kl.append(float((p.exp() * (p - q)).sum().clamp(min=0)))
@@ -63,22 +75,29 @@ def compare(base: torch.Tensor, merged: torch.Tensor) -> Drift:
     return Drift(
         len(kl), float(values.mean()), float(values.median()), float(values.quantile(0.99)),
         float(values.max()), same_top / len(kl), identical,
+        int((base.states == merged.states).all(-1).sum()),
     )  # fmt: skip
 
 
 @torch.inference_mode()
 def run_text(
     hf: Any, ids: Sequence[int], cache: Any, step: int, report: Callable[[int], None]
-) -> torch.Tensor:
-    """Logits [n, vocabulary] of ``ids`` fed ``step`` at a time on ``cache``; kept on the CPU."""
+) -> TextRun:
+    """``ids`` fed ``step`` at a time on ``cache``; kept on the CPU."""
     device = hf.get_input_embeddings().weight.device
-    rows = []
-    for start in range(0, len(ids), step):
-        piece = torch.tensor([list(ids[start : start + step])], device=device)
-        out = hf(input_ids=piece, use_cache=True, **{cache_argument(hf): cache})
-        rows.append(out.logits[0].cpu())
-        report(min(start + step, len(ids)))
-    return torch.cat(rows)
+    logits, states = [], []
+    hook = hf.get_output_embeddings().register_forward_pre_hook(
+        lambda module, args: states.append(args[0][0].cpu())
+    )
+    try:
+        for start in range(0, len(ids), step):
+            piece = torch.tensor([list(ids[start : start + step])], device=device)
+            out = hf(input_ids=piece, use_cache=True, **{cache_argument(hf): cache})
+            logits.append(out.logits[0].cpu())
+            report(min(start + step, len(ids)))
+    finally:
+        hook.remove()
+    return TextRun(torch.cat(logits), torch.cat(states))
 
 
 def new_cache(hf: Any) -> Any:
@@ -106,6 +125,7 @@ def measure(
     text: str | None = None,
     *,
     max_positions: int = MAX_POSITIONS,
+    decode_positions: int | None = None,
     device: str | None = None,
     report: Report = lambda what, done, of: None,
 ) -> dict[str, Drift]:
@@ -115,20 +135,20 @@ def measure(
     ids = tokenizer(text or built_in_text(), add_special_tokens=False)["input_ids"][:max_positions]
     if not ids:
         raise UsageError("the text has no tokens")
-    steps = {"prefill": CHUNK, "decode": 1}
+    steps = {"prefill": (CHUNK, ids), "decode": (1, ids[:decode_positions])}
     hf = load_hf(base, device=device)
     wanted = {
-        mode: run_text(hf, ids, new_cache(hf), step, _part(report, f"base, {mode}", len(ids)))
-        for mode, step in steps.items()
+        mode: run_text(hf, fed, new_cache(hf), step, _part(report, f"base, {mode}", len(fed)))
+        for mode, (step, fed) in steps.items()
     }
     del hf
     gc.collect()
     model = Model.load(merged, device=device)
     found = {}
-    for mode, step in steps.items():
-        part = _part(report, f"merged, {mode}", len(ids))
+    for mode, (step, fed) in steps.items():
+        part = _part(report, f"merged, {mode}", len(fed))
         found[mode] = compare(
-            wanted[mode], run_text(model.hf, ids, new_cache(model.hf), step, part)
+            wanted[mode], run_text(model.hf, fed, new_cache(model.hf), step, part)
         )
     cache = model.new_cache()
     model.prefill(some_launch(model), cache)

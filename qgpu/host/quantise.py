@@ -17,8 +17,8 @@ from qgpu.compiler.checkpoint import write_json as write
 from qgpu.compiler.merge import staged
 from qgpu.errors import CheckpointError, UsageError
 from qgpu.host.launch import Interpreter
-from qgpu.host.margin import probe_job
 from qgpu.host.model import Model, gpu_config, load_hf
+from qgpu.host.probes import blocks_job
 
 SHARD = "2GB"
 
@@ -60,7 +60,7 @@ def quantise(
 
 def replay(model: Model) -> None:
     """A whole launch by prefill; CheckpointError where another token wins."""
-    job = probe_job(model.spec)
+    job = blocks_job(model.spec)
     trace = Interpreter(model.spec).execute(job, lambda token: None)
     wrong, memory = model.verify_trace(job.prompt(), trace.tokens)
     if wrong is not None or memory != trace.memory:

@@ -8,9 +8,24 @@ from pathlib import Path
 import pytest
 import torch
 
-from qgpu.host.drift import built_in_text, compare, new_cache, run_text
+from qgpu.host.drift import Drift, TextRun, built_in_text, new_cache, run_text
+from qgpu.host.drift import compare as compare_runs
 from qgpu.host.model import load_hf
 from tests.host.small import merge_idle, narrow_base
+
+
+def compare(base: torch.Tensor, merged: torch.Tensor) -> Drift:
+    """The drift between logits, where every state is the same."""
+    states = torch.zeros(len(base), 3)
+    return compare_runs(TextRun(base, states), TextRun(merged, states))
+
+
+def test_states_are_counted_apart_from_logits() -> None:
+    logits, states = torch.zeros(5, 4), torch.ones(5, 3)
+    other = states.clone()
+    other[2, 1] = 2
+    drift = compare_runs(TextRun(logits, states), TextRun(logits + 1, other))
+    assert (drift.identical, drift.identical_states) == (0, 4)
 
 
 def test_equal_logits_have_no_drift() -> None:
@@ -51,7 +66,8 @@ def test_idle_layers_change_no_bit_in_either_mode(tmp_path: Path) -> None:
         texts = [
             run_text(hf, ids, new_cache(hf), step, lambda done: None) for hf in (before, after)
         ]
-        assert compare(*texts).identical == len(ids)
+        drift = compare_runs(*texts)
+        assert drift.identical == drift.identical_states == len(ids)
 
 
 def test_the_built_in_text_has_several_scripts_code_and_turns() -> None:

@@ -19,8 +19,8 @@ from qgpu.compiler.checkpoint import Folder
 from qgpu.host.build import build
 from qgpu.host.drift import new_cache, run_text
 from qgpu.host.launch import Job
-from qgpu.host.margin import probe_job
 from qgpu.host.model import Model, cache_argument, load_hf
+from qgpu.host.probes import blocks_job
 from qgpu.host.standin import write_standin
 from qgpu.interp.machine import Machine
 from qgpu.machine import SMALL
@@ -56,7 +56,7 @@ def text_of(n: int, seed: int = 0) -> list[int]:
 
 def feed(hf: Any, ids: Sequence[int], cache: Any, step: int) -> torch.Tensor:
     """Logits of the original vocabulary for ``ids``, fed ``step`` at a time."""
-    return run_text(hf, ids, cache, step, lambda done: None)[:, :N_TEXT]
+    return run_text(hf, ids, cache, step, lambda done: None).logits[:, :N_TEXT]
 
 
 def states(model: Model, cache: Any) -> list[torch.Tensor]:
@@ -69,7 +69,7 @@ def states(model: Model, cache: Any) -> list[torch.Tensor]:
 
 
 def launch_of() -> tuple[Job, list[Token]]:
-    job = probe_job(SMALL)
+    job = blocks_job(SMALL)
     machine = Machine(SMALL, job.blocks)
     return job, list(machine.iter_tokens(job.memory, job.n_threads, max_tokens=job.max_tokens))
 
