@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from qgpu.isa import MachineBlock
@@ -35,8 +36,8 @@ class Lowered:
 
     ``image`` maps word addresses to initial values (module data behind the arrays); ``n_words``
     is the memory used in all; ``sources[b]`` is the (file, line) of each stage of block b, or None,
-    and ``ptx_lines[b]`` the line in the PTX. A launch after which the word ``trap_word`` is not
-    zero has executed ``trap``.
+    and ``ptx_lines[b]`` the line in the PTX. A launch after which the word ``trap_word`` is n, not
+    zero, has failed for the reason ``traps[n - 1]``.
     """
 
     name: str
@@ -47,6 +48,12 @@ class Lowered:
     sources: list[list[tuple[str, int] | None]] = field(default_factory=list)
     ptx_lines: list[list[int | None]] = field(default_factory=list)
     trap_word: int | None = None
+    traps: tuple[str, ...] = ()
+
+    def trap_reason(self, memory: Sequence[int]) -> str | None:
+        """Why a launch that left this memory has failed; None if it has not."""
+        number = memory[self.trap_word] if self.trap_word is not None else 0
+        return self.traps[number - 1] if number else None
 
     @property
     def listing(self) -> str:

@@ -196,8 +196,9 @@ def launch(
     seconds = time.perf_counter() - start
     if checker is not None:
         checker.finish(execution.memory)
-    if lowered.trap_word is not None and execution.memory[lowered.trap_word]:
-        raise LaunchError(f"{kernel.name} executed trap")
+    reason = lowered.trap_reason(execution.memory)
+    if reason:
+        raise LaunchError(reason)
     return Result(
         bound.read_back(execution.memory), execution.tokens, seconds,
         "ok" if check else None, on.name, lowered, execution.memory,

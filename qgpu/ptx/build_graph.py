@@ -28,10 +28,12 @@ def n_cuda_blocks(shape: LaunchShape) -> int:
 
 
 def build_graph(
-    function: Function, spec: MachineSpec, shape: LaunchShape, memory: Memory, file: str
-) -> Graph:
-    """The kernel for all CUDA blocks of the launch."""
-    selector = Selector(function, spec, shape, memory, file)
+    function: Function, spec: MachineSpec, shape: LaunchShape, memory: Memory, file: str,
+    unmet: frozenset[Inst],
+) -> Graph:  # fmt: skip
+    """The kernel for all CUDA blocks of the launch. The instructions ``unmet`` check as they run
+    that the lanes of their mask are together."""
+    selector = Selector(function, spec, shape, memory, file, unmet)
     graph = selector.graph
     head: Block | None = None
     if n_cuda_blocks(shape) > 1:

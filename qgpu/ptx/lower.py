@@ -13,6 +13,7 @@ from qgpu.errors import LimitError, UsageError
 from qgpu.isa import Forward, Guard, Instruction, MachineBlock, Op, Register, Source, Target
 from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import MachineSpec
+from qgpu.ptx.align import align
 from qgpu.ptx.build_graph import build_graph
 from qgpu.ptx.cfg import layout, liveness, loop_depths
 from qgpu.ptx.coalesce import coalesce
@@ -34,7 +35,7 @@ from qgpu.ptx.regalloc import (
 from qgpu.ptx.shape_graph import hoist_arms
 from qgpu.ptx.sink import sink_into_serial
 from qgpu.ptx.startup import use_initial_zeros
-from qgpu.ptxir import Function, Module
+from qgpu.ptxir import Function, Inst, Module
 
 MAX_SPILL_ROUNDS = 200
 Colours = dict[Virtual, int]
@@ -52,8 +53,29 @@ def lower(
     if shape.n_threads > spec.n_threads:
         raise LimitError("threads in a CUDA block", shape.n_threads, spec.n_threads)
     function = inline(module, kernel)
+    graph, memory = make_graph(module, function, spec, shape, frozenset())
+    unmet = align(graph, shape.n_threads)
+    if unmet:
+        graph, memory = make_graph(module, function, spec, shape, unmet)
+        align(graph, shape.n_threads)
+    groups, colours = allocate(graph, spec, shape, memory)
+    if len(groups) > spec.n_blocks:
+        raise LimitError("machine blocks", len(groups), spec.n_blocks)
+    blocks = encode(groups, colours)
+    return Lowered(
+        kernel_name, blocks, max(colours.values(), default=0), memory.n_words,
+        memory.image, [_sources(group) for group in groups],
+        [_ptx_lines(group) for group in groups], memory.trap_word_address, tuple(memory.traps),
+    )  # fmt: skip
+
+
+def make_graph(
+    module: Module, function: Function, spec: MachineSpec, shape: LaunchShape,
+    unmet: frozenset[Inst],
+) -> tuple[Graph, Memory]:  # fmt: skip
+    """The kernel's graph, all passes done; ``unmet`` look for the lanes of their mask."""
     memory = Memory(module, function, spec, shape)
-    graph = build_graph(function, spec, shape, memory, module.file)
+    graph = build_graph(function, spec, shape, memory, module.file, unmet)
     optimise(graph, shape.n_threads, spec.n_stages, memory.constants)
     if graph.local_base is not None:
         while promote(graph, memory):
@@ -65,15 +87,7 @@ def lower(
     use_initial_zeros(graph)
     while hoist_arms(graph, spec.n_stages):
         pass
-    groups, colours = allocate(graph, spec, shape, memory)
-    if len(groups) > spec.n_blocks:
-        raise LimitError("machine blocks", len(groups), spec.n_blocks)
-    blocks = encode(groups, colours)
-    return Lowered(
-        kernel_name, blocks, max(colours.values(), default=0), memory.n_words,
-        memory.image, [_sources(group) for group in groups],
-        [_ptx_lines(group) for group in groups], memory.trap_word_address,
-    )  # fmt: skip
+    return graph, memory
 
 
 def find_kernel(module: Module, name: str) -> Function:

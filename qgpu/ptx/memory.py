@@ -51,6 +51,7 @@ class Memory:
         self.uses_shared = False
         self.dynamic: Place | None = None
         self.trap_address: int | None = None
+        self.traps: list[str] = []
         self.flags_address: int | None = None
         self.frames: Place | None = None
         self._place_locals(function)
@@ -145,11 +146,13 @@ class Memory:
             self.flags_address = self.allocate(WORD_BYTES * n_threads)
         return self.flags_address
 
-    def trap_word(self) -> int:
-        """The word that tells of a trap."""
+    def trap(self, message: str) -> tuple[int, int]:
+        """The word that tells of a trap, and the number there that stands for the message."""
         if self.trap_address is None:
             self.trap_address = self.allocate(WORD_BYTES)
-        return self.trap_address
+        if message not in self.traps:
+            self.traps.append(message)
+        return self.trap_address, self.traps.index(message) + 1
 
     @property
     def trap_word_address(self) -> int | None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from qgpu.isa import Op
-from qgpu.ptx.mir import ONE, ZERO, Block, Edge, Value, imm
+from qgpu.ptx.align import mark
+from qgpu.ptx.masks import members
+from qgpu.ptx.mir import ZERO, Block, Edge, Value, imm
 from qgpu.ptx.select import Selector, rule
 from qgpu.ptxir import Imm, Inst, Sym
 
@@ -73,7 +75,7 @@ def leave_kernel(s: Selector, inst: Inst) -> None:
 def trap(s: Selector, inst: Inst) -> None:
     """Mark the launch as trapped, where the host finds it, and end the thread."""
     with s.guarded(branch=True):
-        s.effect(Op.ST, imm(s.memory.trap_word()), ZERO, ONE)
+        s.trap("trap")
         _leave(s, s.exit_edge)
 
 
@@ -83,7 +85,10 @@ def trap(s: Selector, inst: Inst) -> None:
 @rule("bar", "barrier")
 def barrier(s: Selector, inst: Inst) -> None:
     if "warp" in inst.opcode:
-        s.epoch += 1  # the lanes of a warp run together as it is
+        with s.guarded(branch=True):
+            members(s, inst.operands[-1])
+            s.epoch += 1
+            s.block.nodes.append(mark(inst, s.epoch))
         return
     if "arrive" in inst.opcode or "cluster" in inst.opcode:
         raise s.fail("only barriers at which every thread waits are supported")

@@ -1,12 +1,13 @@
 """Rules: special registers, shuffles, votes and matches among the lanes of a warp.
 
-A warp is ``n_lanes`` wide; lane numbers beyond it name no lane. Of a member mask only the lanes
-that are there count, and the lanes that execute the instruction together take part.
+A warp is ``n_lanes`` wide; lane numbers beyond it name no lane. The lanes that execute the
+instruction together take part, those of one member mask with each other.
 """
 
 from __future__ import annotations
 
 from qgpu.isa import Immediate, Op
+from qgpu.ptx.masks import FULL_WARP, ballot, members, refuse_where
 from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
 from qgpu.ptx.rules_arith import is_signed as _is_signed
 from qgpu.ptx.select import Selector, rule, type_bits
@@ -14,7 +15,6 @@ from qgpu.ptxir import Inst, Operand
 from qgpu.ptxir import Pair as Destinations
 
 AXES = "xyz"
-FULL_WARP = 32
 
 
 def divide_small(s: Selector, value: Value, divisor: int, bound: int) -> Value:
@@ -109,8 +109,18 @@ def special_register(s: Selector, name: str) -> Value | None:
 # --- shuffles -----------------------------------------------------------------------------------
 
 
+def _mask(s: Selector, inst: Inst) -> Value:
+    """The lanes that the instruction speaks of."""
+    return members(s, inst.operands[-1] if "sync" in inst.opcode else None)
+
+
 @rule("shfl")
 def shfl(s: Selector, inst: Inst) -> None:
+    with s.guarded(branch=True):
+        _shuffle(s, inst)
+
+
+def _shuffle(s: Selector, inst: Inst) -> None:
     dst, source, x, y = inst.operands[:4]
     mode = next((m for m in ("up", "down", "bfly", "idx") if m in inst.opcode), "")
     if not mode:
@@ -119,6 +129,7 @@ def shfl(s: Selector, inst: Inst) -> None:
     b = s.emit(Op.AND, s.word(x), imm(31))
     c = s.word(y)
     _refuse_wide(s, c)
+    _mask(s, inst)
     me = lane(s)
     clamp = s.emit(Op.AND, c, imm(31))
     segment = s.emit(Op.AND, s.emit(Op.SHR, c, imm(8)), imm(31))
@@ -148,10 +159,16 @@ def shfl(s: Selector, inst: Inst) -> None:
 
 def _refuse_wide(s: Selector, c: Value) -> None:
     """A segment of more lanes than a warp has moves other values than on 32-lane hardware."""
-    if isinstance(c, Immediate) and s.shape.n_threads > s.spec.n_lanes:
+    if s.shape.n_threads <= s.spec.n_lanes:
+        return
+    if isinstance(c, Immediate):
         width = FULL_WARP - (c.value >> 8 & 31)
         if width > s.spec.n_lanes:
             raise s.fail(f"a shuffle over {width} lanes; a warp has {s.spec.n_lanes} here")
+        return
+    segment = s.emit(Op.AND, c, imm(31 << 8))
+    wide = s.emit(Op.LTU, segment, imm(FULL_WARP - s.spec.n_lanes << 8))
+    refuse_where(s, wide, f"a shuffle over more lanes than a warp has here, {s.spec.n_lanes}")
 
 
 def _within(s: Selector, other: Value, last: Value) -> Value:
@@ -163,35 +180,34 @@ def _within(s: Selector, other: Value, last: Value) -> Value:
 # --- votes and matches ------------------------------------------------------------------------
 
 
-def ballot(s: Selector, truth: Value) -> Value:
-    return s.emit(Op.BALLOT, truth)
-
-
 @rule("vote")
 def vote(s: Selector, inst: Inst) -> None:
-    dst, source = inst.operands[:2]
-    truth = s.truth(source)
+    with s.guarded(branch=True):
+        s.write(inst.operands[0], _vote(s, inst))
+
+
+def _vote(s: Selector, inst: Inst) -> Value:
+    truth, mask = s.truth(inst.operands[1]), _mask(s, inst)
     if "ballot" in inst.opcode:
-        s.write(dst, ballot(s, truth))
-    elif "any" in inst.opcode:
-        s.write(dst, s.emit(Op.NE, ballot(s, truth), ZERO))
-    elif "all" in inst.opcode:
-        s.write(dst, s.emit(Op.EQ, ballot(s, s.negate(truth)), ZERO))
-    elif "uni" in inst.opcode:
-        none = s.emit(Op.EQ, ballot(s, truth), ZERO)
-        all_ = s.emit(Op.EQ, ballot(s, s.negate(truth)), ZERO)
-        s.write(dst, s.emit(Op.OR, none, all_))
-    else:
-        raise s.fail("a vote of an unknown mode")
+        return ballot(s, truth, mask)
+    if "any" in inst.opcode:
+        return s.emit(Op.NE, ballot(s, truth, mask), ZERO)
+    none_false = s.emit(Op.EQ, ballot(s, s.negate(truth), mask), ZERO)
+    if "all" in inst.opcode:
+        return none_false
+    if "uni" in inst.opcode:
+        return s.emit(Op.OR, s.emit(Op.EQ, ballot(s, truth, mask), ZERO), none_false)
+    raise s.fail("a vote of an unknown mode")
 
 
 @rule("activemask")
 def activemask(s: Selector, inst: Inst) -> None:
-    s.write(inst.operands[0], ballot(s, ONE))
+    with s.guarded(branch=True):
+        s.write(inst.operands[0], ballot(s, ONE, ONES))
 
 
-def _equal_lanes(s: Selector, words: list[Value]) -> Value:
-    """The mask of active lanes whose words all equal this lane's."""
+def _equal_lanes(s: Selector, words: list[Value], here: Value) -> Value:
+    """The mask of the lanes ``here`` whose words all equal this lane's."""
     mask: Value = ZERO
     for other in range(s.spec.n_lanes):
         same: Value = ONE
@@ -199,18 +215,24 @@ def _equal_lanes(s: Selector, words: list[Value]) -> Value:
             theirs = s.emit(Op.SHFL, word, imm(other))
             same = s.emit(Op.AND, same, s.emit(Op.EQ, word, theirs))
         mask = s.emit(Op.OR, mask, s.emit(Op.SHL, same, imm(other)))
-    return s.emit(Op.AND, mask, ballot(s, ONE))
+    return s.emit(Op.AND, mask, here)
 
 
 @rule("match")
 def match_(s: Selector, inst: Inst) -> None:
+    with s.guarded(branch=True):
+        _match(s, inst)
+
+
+def _match(s: Selector, inst: Inst) -> None:
     dst, source = inst.operands[:2]
     words = s.read(source, type_bits(s.type_of(inst)))
-    mask = _equal_lanes(s, words)
+    here = ballot(s, ONE, _mask(s, inst))
+    mask = _equal_lanes(s, words, here)
     if "any" in inst.opcode:
         s.write(dst, mask)
         return
-    together = s.emit(Op.EQ, mask, ballot(s, ONE))
+    together = s.emit(Op.EQ, mask, here)
     value = s.select(together, mask, ZERO)
     if isinstance(dst, Destinations):
         s.write_all([(dst.first, [value]), (dst.second, [together])])
@@ -227,7 +249,12 @@ def _reduce_step(s: Selector, name: str, signed: bool, total: Value, theirs: Val
 
 @rule("redux")
 def redux(s: Selector, inst: Inst) -> None:
-    """Over the active lanes, in lane order."""
+    with s.guarded(branch=True):
+        _reduce(s, inst)
+
+
+def _reduce(s: Selector, inst: Inst) -> None:
+    """Over the lanes of the mask, in lane order."""
     dst, source = inst.operands[:2]
     name = inst.opcode[2] if len(inst.opcode) > 2 else ""
     if name not in ("add", "and", "or", "xor", "min", "max"):
@@ -237,7 +264,7 @@ def redux(s: Selector, inst: Inst) -> None:
     neutral = {"and": ONES, "min": imm(0x7FFFFFFF) if signed else ONES,
                "max": imm(0x80000000) if signed else ZERO}.get(name, ZERO)  # fmt: skip
     value = s.word(source)
-    active = ballot(s, ONE)
+    active = ballot(s, ONE, _mask(s, inst))
     total: Value = neutral
     for other in range(s.spec.n_lanes):
         there = s.emit(Op.AND, s.emit(Op.SHR, active, imm(other)), ONE)
@@ -248,8 +275,13 @@ def redux(s: Selector, inst: Inst) -> None:
 
 @rule("elect")
 def elect(s: Selector, inst: Inst) -> None:
+    with s.guarded(branch=True):
+        _elect(s, inst)
+
+
+def _elect(s: Selector, inst: Inst) -> None:
     dst = inst.operands[0]
-    active = ballot(s, ONE)
+    active = ballot(s, ONE, _mask(s, inst))
     low = s.emit(Op.AND, active, s.emit(Op.SUB, ZERO, active))
     leader = s.emit(Op.SUB, imm(31), s.emit(Op.CLZ, low))
     chosen = s.emit(Op.EQ, lane(s), leader)

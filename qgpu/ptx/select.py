@@ -1,7 +1,8 @@
 """Selection: PTX instructions -> nodes over virtual registers, by the rules of ``rules_*.py``.
 
 ``Selector`` is what a rule writes with: it reads operands as 32-bit words, emits folded nodes,
-opens blocks and assigns destinations under the instruction's guard. A rule is a function of the
+opens blocks and assigns destinations under the instruction's guard. ``unmet`` are the instructions
+that have to look for the lanes that their mask names (``align.py``). A rule is a function of the
 selector and the instruction, found by the first part of the opcode in ``RULES``.
 """
 
@@ -45,10 +46,11 @@ class Selector:
     """The state of selection: where nodes go and what PTX names stand for."""
 
     def __init__(
-        self, function: Function, spec: MachineSpec, shape: LaunchShape, memory: Memory, file: str
-    ) -> None:
+        self, function: Function, spec: MachineSpec, shape: LaunchShape, memory: Memory, file: str,
+        unmet: frozenset[Inst] = frozenset(),
+    ) -> None:  # fmt: skip
         self.function, self.spec, self.shape, self.memory = function, spec, shape, memory
-        self.file = file
+        self.file, self.unmet = file, unmet
         self.graph = Graph()
         self.facts = Facts(shape.n_threads)
         self.block = self.graph.new_block("entry")
@@ -98,6 +100,11 @@ class Selector:
 
     def effect(self, op: Op, a: Value, b: Value, c: Value, guard: Condition | None = None) -> None:
         self.block.nodes.append(Node(op, a, b, c, guard, None, self.inst, self.epoch))
+
+    def trap(self, reason: str) -> None:
+        """Note for the host that the launch has failed, and why."""
+        address, number = self.memory.trap(str(self.fail(reason)))
+        self.effect(Op.ST, imm(address), ZERO, imm(number))
 
     def move(self, dst: Virtual, value: Value) -> None:
         """``dst = value`` in every lane."""

@@ -186,4 +186,5 @@ def test_a_trap_leaves_its_mark() -> None:
         lowered = lower(module, "k", REFERENCE, LaunchShape(params=(8,), data_base=16))
         run = run_blocks(REFERENCE, lowered.blocks, [0, 0, value], 1)
         assert lowered.trap_word is not None
-        assert run.memory[lowered.trap_word] == value
+        reason = "<ptx>:9: trap [@%p1 trap]" if value else None
+        assert lowered.trap_reason(run.memory) == reason

@@ -1,0 +1,215 @@
+"""Lanes in step: that the lanes of a warp come to a warp-synchronous instruction together.
+
+On a GPU a ``.sync`` instruction waits for the lanes that its mask names. Here the lanes at the
+least machine block go first, so that all that are still to come arrive before it runs, except
+those that have gone past it and come back: round a loop. ``align`` finds the instructions where
+that can be, from the branches that can take lanes apart and where these meet again. Where it is
+only that lanes go round a loop by several ways, it gives the loop one last block at which they
+meet. What is left is returned: such an instruction has to look for its lanes as it runs.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from qgpu.isa import Op
+from qgpu.ptx.cfg import layout, liveness
+from qgpu.ptx.mir import ZERO, Block, Edge, Graph, Node, Virtual
+from qgpu.ptxir import Inst
+
+ACROSS = (Op.SHFL, Op.BALLOT)
+
+
+def mark(inst: Inst, epoch: int) -> Node:
+    """What stands for a barrier of the warp until ``align`` has seen it: there is nothing to do
+    at one if the lanes are in step. A store to word 0, which nothing else uses."""
+    return Node(Op.ST, ZERO, ZERO, ZERO, origin=inst, epoch=epoch)
+
+
+def _is_mark(node: Node) -> bool:
+    return node.op is Op.ST and _is_warp_barrier(node.origin)
+
+
+def _is_warp_barrier(inst: Inst | None) -> bool:
+    return inst is not None and inst.opcode[0] in ("bar", "barrier") and "warp" in inst.opcode
+
+
+def is_synchronous(inst: Inst | None) -> bool:
+    """Whether the instruction waits for the lanes that its mask names."""
+    if inst is None or "sync" not in inst.opcode:
+        return False
+    return inst.opcode[0] not in ("bar", "barrier") or _is_warp_barrier(inst)
+
+
+def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
+    """Give loops a last block where that helps; the instructions whose lanes may still differ."""
+    places: dict[Block, list[Inst]] = {}
+    for block in graph.blocks:
+        insts = [node.origin for node in block.nodes if _looks_across(node)]
+        if insts:
+            places[block] = [inst for inst in insts if inst is not None]
+        block.nodes = [node for node in block.nodes if not _is_mark(node)]
+    if n_threads == 1 or not places:
+        return frozenset()
+    while True:
+        partings = find_partings(graph, n_threads)
+        unsafe = {block for parting in partings for block in parting.unsafe(places)}
+        headers = {
+            header
+            for parting in partings
+            if parting.unsafe(places)
+            for header in parting.ahead
+        }
+        added = [_add_last_block(graph, header) for header in graph.blocks if header in headers]
+        if not any(added):
+            return frozenset(inst for block in unsafe for inst in places[block])
+
+
+def _looks_across(node: Node) -> bool:
+    return (node.op in ACROSS and is_synchronous(node.origin)) or _is_mark(node)
+
+
+def _add_last_block(graph: Graph, header: Block) -> bool:
+    """Lead the ways back to a loop's header through one block; False if there is only one."""
+    order = {block: n for n, block in enumerate(layout(graph))}
+    ways = [
+        block
+        for block in graph.blocks
+        if header in block.successors and order[block] >= order[header]
+    ]
+    if len(ways) < 2:
+        return False
+    last = graph.new_block("again")
+    for block in ways:
+        block.redirect(header, Edge(last))
+    last.target = Edge(header)
+    return True
+
+
+# --- where lanes part and meet --------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Parting:
+    """A branch that can take lanes apart.
+
+    ``between``: the blocks on the ways from it to where the lanes certainly meet again; ``both``:
+    those that either side reaches there; ``after``: what can follow the meeting. ``ahead``: blocks
+    on every way at which the lanes do not meet, because those that are early go on from there.
+    """
+
+    between: frozenset[Block]
+    both: frozenset[Block]
+    after: frozenset[Block]
+    meeting: Block | None
+    ahead: tuple[Block, ...]
+
+    def unsafe(self, places: Iterable[Block]) -> set[Block]:
+        """Of the places, those that some lanes can run while others come back to them later."""
+        again = self.after | (self.both if self.ahead else frozenset())
+        return {block for block in places if block in self.between and block in again}
+
+
+def find_partings(graph: Graph, n_threads: int) -> list[Parting]:
+    """Every branch whose lanes may differ, with the values that differ for that reason."""
+    ways = _Ways(graph)
+    varying: set[Virtual] = set()
+    n_definitions = Counter(node.dst for node in graph.nodes() if node.dst is not None)
+    live_in, _ = liveness(graph)
+    partings: dict[Block, Parting] = {}
+    changed = True
+    while changed:
+        before = len(varying), len(partings)
+        for block in graph.blocks:
+            for node in block.nodes:
+                if node.dst is not None and (block.serial or _varies(node, varying)):
+                    varying.add(node.dst)
+            parts = block.condition is not None and block.condition.reg in varying
+            if parts and block not in partings:
+                partings[block] = parting = ways.parting(block)
+                meets = live_in[parting.meeting] if parting.meeting else set()
+                for inner in parting.between:
+                    for node in inner.nodes:
+                        dst = node.dst
+                        if dst is not None and (
+                            parting.ahead or n_definitions[dst] > 1 or dst in meets
+                        ):
+                            varying.add(dst)
+        changed = before != (len(varying), len(partings))
+    return list(partings.values())
+
+
+def _varies(node: Node, varying: set[Virtual]) -> bool:
+    """Whether lanes that run the node together can get different results from it."""
+    match node.op:
+        case Op.TID:
+            return True
+        case Op.BALLOT:
+            return False
+        case Op.SHFL:
+            return node.b in varying
+    return any(reg in varying for reg in node.sources())
+
+
+class _Ways:
+    """Reachability and post-dominators of a graph, in the order of its blocks."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.order = {block: n for n, block in enumerate(layout(graph))}
+        self.meetings = _post_dominators(graph)
+        before = graph.predecessors()
+        self.headers = [
+            block
+            for block in graph.blocks
+            if any(self.order[b] >= self.order[block] for b in before[block])
+        ]
+
+    def parting(self, block: Block) -> Parting:
+        ahead: list[Block] = []
+        if block not in self.meetings:  # in a loop without an end
+            ahead += self.headers
+        for meeting in [*self.meetings.get(block, []), None]:
+            sides = [_reach([successor], meeting) for successor in block.successors]
+            between = frozenset().union(*sides)
+            ends_here = len(sides) < len(block.edges)
+            if meeting is None or all(self.order[b] < self.order[meeting] for b in between):
+                break
+            ahead.append(meeting)
+        both = frozenset() if ends_here or not sides else frozenset.intersection(*sides)
+        after = _reach([meeting], None) if meeting is not None else frozenset()
+        return Parting(between, both, after, meeting, tuple(ahead))
+
+
+def _reach(starts: Iterable[Block], without: Block | None) -> frozenset[Block]:
+    seen = {block for block in starts if block is not without}
+    work = list(seen)
+    while work:
+        for successor in work.pop().successors:
+            if successor is not without and successor not in seen:
+                seen.add(successor)
+                work.append(successor)
+    return frozenset(seen)
+
+
+def _post_dominators(graph: Graph) -> dict[Block, list[Block]]:
+    """Block -> the other blocks on every way from it to the end, nearest first; without those
+    from which no way leads to the end."""
+    everything = set(graph.blocks)
+    found = dict.fromkeys(graph.blocks, everything)
+    backwards = list(reversed(layout(graph)))
+    changed = True
+    while changed:
+        changed = False
+        for block in backwards:
+            ends = any(edge.block is None for edge in block.edges)
+            common = set() if ends else set.intersection(*(found[s] for s in block.successors))
+            new = common | {block}
+            if new != found[block]:
+                found[block], changed = new, True
+    return {
+        block: sorted(after - {block}, key=lambda b: -len(found[b]))
+        for block, after in found.items()
+        if after is not everything
+    }

@@ -1,0 +1,84 @@
+"""Member masks of warp-synchronous instructions.
+
+A warp has ``n_lanes`` lanes, so of a mask the low bits count, and the mask of all ones is the
+whole warp. A mask that names lanes beyond it which the launch has would mean other threads on
+32-lane hardware: it is refused, a constant one at once, any other as it runs.
+"""
+
+from __future__ import annotations
+
+from qgpu.isa import Immediate, Op
+from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
+from qgpu.ptx.select import Selector
+from qgpu.ptxir import Operand
+
+FULL_WARP = 32
+
+
+def refuse_where(s: Selector, wrong: Value, reason: str) -> None:
+    """Where ``wrong`` holds the launch ends, and says why."""
+    if wrong == ZERO:
+        return
+    refused, after = s.split("refused"), s.split("right")
+    s.branch(wrong, refused, after)
+    s.block = refused
+    s.trap(reason)
+    s.block.target = s.exit_edge
+    s.block = after
+
+
+def beyond(s: Selector) -> int:
+    """The lanes that a warp of 32 would have in this launch and a warp here has not."""
+    return (1 << min(s.shape.n_threads, FULL_WARP)) - 1 & ~s.spec.all_lanes
+
+
+def members(s: Selector, operand: Operand | None) -> Value:
+    """The lanes of this warp that a mask names; all for an instruction that has none.
+
+    The lanes that are active are in their own mask, so a mask that is the same in all of them
+    takes none away: constants become all ones.
+    """
+    if operand is None:
+        return ONES
+    mask, outside = s.word(operand), beyond(s)
+    reason = f"a mask of lanes beyond the warp, which has {s.spec.n_lanes} lanes here"
+    if isinstance(mask, Immediate):
+        if mask != ONES and mask.value & outside:
+            raise s.fail(f"{reason}: {mask.value:#x}")
+        if not mask.value & s.spec.all_lanes:
+            raise s.fail(f"the mask {mask.value:#x} names no lane")
+    elif outside and s.facts.limit(mask) > s.spec.all_lanes:
+        others = s.emit(Op.NE, s.emit(Op.AND, mask, imm(outside)), ZERO)
+        refuse_where(s, s.emit(Op.AND, others, s.emit(Op.NE, mask, ONES)), reason)
+    if s.inst in s.unmet:
+        _meet(s, mask)
+    return ONES if isinstance(mask, Immediate) else mask
+
+
+def _meet(s: Selector, mask: Value) -> None:
+    """Go on only with every lane that the mask names."""
+    here = s.emit(Op.BALLOT, ONE)
+    named = s.emit(Op.AND, mask, _living(s))
+    missing = s.emit(Op.AND, named, s.emit(Op.XOR, here, ONES))
+    refuse_where(
+        s, s.emit(Op.NE, missing, ZERO),
+        "lanes that the mask names come at another time: give the mask that __activemask shows",
+    )  # fmt: skip
+
+
+def _living(s: Selector) -> Value:
+    """The lanes that this warp has; the last warp of the launch may have fewer."""
+    n_threads, n_lanes = s.shape.n_threads, s.spec.n_lanes
+    rest = n_threads % n_lanes
+    if not rest:
+        return imm(s.spec.all_lanes)
+    if n_threads < n_lanes:
+        return imm((1 << rest) - 1)
+    is_last = s.emit(Op.GEU, s.emit(Op.TID), imm(n_threads - rest))
+    return s.select(is_last, imm((1 << rest) - 1), imm(s.spec.all_lanes))
+
+
+def ballot(s: Selector, truth: Value, mask: Value) -> Value:
+    """The lanes that are active, named by the mask, and whose ``truth`` holds."""
+    lanes = s.emit(Op.BALLOT, truth)
+    return lanes if mask == ONES else s.emit(Op.AND, lanes, mask)
