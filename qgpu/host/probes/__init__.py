@@ -75,7 +75,10 @@ def blocks_job(spec: MachineSpec) -> Job:
             (Instruction(Op.MUL, Register(3), Immediate(0x01010101)),
              Instruction(Op.ST, Register(2), Immediate(8), Forward(0))), Target(3),
         ),
-        MachineBlock((Instruction(Op.MOV, Immediate(0xFFFF8000), dst=3),), Target(4, barrier=True)),
+        MachineBlock(
+            (Instruction(Op.MOV, Immediate(0xFFFF8000), dst=3),
+             Instruction(Op.MUL, tid, Immediate(0x11223344), dst=4)), Target(4, barrier=True),
+        ),
         MachineBlock((Instruction(Op.LD, Register(2), Immediate(8), dst=3),), Target(exit=True)),
     ]  # fmt: skip
     return Job(spec, blocks, [0, 0, 1, 2, 0xFFFFFFFF], spec.n_threads, 10_000)
