@@ -7,6 +7,7 @@ unexpected one came from.
 from __future__ import annotations
 
 import importlib
+import logging
 import os
 import sys
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ COMMANDS = {
     "quantise": (
         "qgpu.cli.checkpoint",
         "quantise",
-        "Copy a merged model with Qwen's layers in int8.",
+        "Copy a merged model with Qwen's layers in int8 or fp8.",
     ),
     "doctor": ("qgpu.cli.checkpoint", "doctor", "Say what was found and what is missing."),
     "chat": ("qgpu.cli.chat", "chat", "Talk to the model; the GPU in it computes."),
@@ -57,6 +58,8 @@ class Cli(click.Group):
             formatter.write_dl([(name, row[2]) for name, row in COMMANDS.items()])
 
     def main(self, args: Sequence[str] | None = None, **extra: Any) -> Any:  # type: ignore[override]
+        for chatty in ("torchao", "torch.utils._pytree"):  # transformers imports torchao
+            logging.getLogger(chatty).setLevel(logging.ERROR)
         argv = list(sys.argv[1:] if args is None else args)
         known: dict[str, Any] = {}
         extra |= {"standalone_mode": False, "obj": known}

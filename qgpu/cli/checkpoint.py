@@ -132,22 +132,24 @@ def verify(model: str, hashes: bool, as_json: bool) -> None:
 @click.command(epilog="Example:  qgpu quantise --out build/qwen3.5-2b-gpu-int8")
 @model_option
 @click.option("--out", required=True, metavar="DIR")
+@click.option("--form", type=click.Choice(["int8", "fp8"]), default="int8", show_default=True,
+              help="Of the weights of Qwen's layers.")  # fmt: skip
 @json_option
-def quantise(model: str, out: str, as_json: bool) -> None:
-    """Copy a checkpoint with Qwen's own layers in int8 and the circuit's layers bit-exact.
+def quantise(model: str, out: str, form: str, as_json: bool) -> None:
+    """Copy a checkpoint with Qwen's own layers in int8 or fp8 and the circuit's layers bit-exact.
 
-    Needs torchao. Text changes as int8 changes it; launches do not.
+    Needs torchao. Text changes as the rounding changes it; launches do not.
     """
     from qgpu.host.quantise import quantise as quantise_checkpoint
 
     err = console(stderr=True)
     manifest = quantise_checkpoint(
-        Path(model), Path(out), step=lambda what: err.print(what, markup=False)
+        Path(model), Path(out), form, step=lambda what: err.print(what, markup=False)
     )
     reply().update(out=out, quantised=manifest["quantised"])
     same = manifest["quantised"]["circuit_tensors_identical"]
     if not as_json:
-        console().print(f"{out}: Qwen's layers in int8, {same} tensors of the circuit as they were")
+        console().print(f"{out}: Qwen's layers in {form}, {same} tensors of the circuit kept exact")
 
 
 @click.command(epilog="Example:  qgpu kl --base ./Qwen3.5-2B --model build/qwen3.5-2b-gpu")

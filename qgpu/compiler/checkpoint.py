@@ -26,10 +26,11 @@ MANIFEST = "manifest.json"
 SHARD_BYTES = 2 << 30
 CHUNK = 16 << 20
 DTYPE_BYTES = {"F64": 8, "I64": 8, "F32": 4, "I32": 4, "BF16": 2, "F16": 2, "I16": 2, "I8": 1,
-               "U8": 1, "BOOL": 1}  # fmt: skip
+               "U8": 1, "BOOL": 1, "F8_E4M3": 1, "F8_E5M2": 1}  # fmt: skip
 # What torchao stores beside the integers of a quantised weight.
 _QUANTISED = re.compile(r"\._weight_(scale|zero_point)$")
-MODEL_TYPES = {"qwen3_5_text": "", "qwen3_5": "language_model."}
+MULTIMODAL = "language_model."
+MODEL_TYPES = {"qwen3_5_text": "", "qwen3_5": MULTIMODAL}
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,9 @@ def read_header(file: Path) -> dict[str, Stored]:
             raise CheckpointError(
                 f"{file} is truncated: {name} ends at byte {where.stop} of {size}"
             )
-        if where.n_bytes != prod(where.shape) * DTYPE_BYTES.get(where.dtype, where.n_bytes):
+        if where.dtype not in DTYPE_BYTES:
+            raise CheckpointError(f"{file}: {name} is stored in {where.dtype}, which is not known")
+        if where.n_bytes != prod(where.shape) * DTYPE_BYTES[where.dtype]:
             raise CheckpointError(f"{file}: {name} has the wrong number of bytes")
     return stored
 
@@ -182,7 +185,10 @@ class Folder:
 
     @property
     def prefix(self) -> str:
-        """What the text model's tensors are called before ``layers.0...``."""
+        """What the text model's tensors are called before ``layers.0...``; transformers keeps the
+        multimodal names when it saves the text model of such a checkpoint."""
+        if f"model.{MULTIMODAL}embed_tokens.weight" in self.tensors:
+            return f"model.{MULTIMODAL}"
         return f"model.{MODEL_TYPES[self.config['model_type']]}"
 
     @property

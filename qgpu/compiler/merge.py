@@ -30,15 +30,17 @@ from qgpu.compiler.checkpoint import (
     Stored,
     clear_disk_error,
     copied,
+    read_json,
     sha256,
     write_json,
     write_shards,
 )
-from qgpu.errors import CheckpointError
+from qgpu.errors import CheckpointError, UsageError
 from qgpu.machine import MachineSpec
 from qgpu.tokens import Halt, offset_of, tokens
 
 ROW_MULTIPLE = 128  # of the vocabulary's rows, as Qwen's own table
+STANDIN_KEY = "standin"  # in the manifest of a stand-in
 GPU_KEY = "qgpu"  # in config.json: what the machine in this checkpoint is and where
 _DTYPES = {torch.bfloat16: "BF16", torch.float32: "F32"}
 # Written anew, or of no use beside a complete tokenizer.json.
@@ -136,7 +138,7 @@ def merged_config(base: Folder, circuit: Circuit) -> dict[str, Any]:
         level["tie_word_embeddings"] = False
         if "vocab_size" in level:
             level["vocab_size"] = text["vocab_size"]
-    config[GPU_KEY] = {
+    config[GPU_KEY] = text[GPU_KEY] = {
         "spec": asdict(circuit.spec),
         "circuit_layers": circuit.n_layers,
         "first_token": rows,
@@ -159,10 +161,15 @@ def check_base(base: Folder) -> None:
     """Refuse a base that cannot take a circuit."""
     if GPU_KEY in base.config:
         raise CheckpointError(f"{base.path} already holds a circuit; give the checkpoint before it")
-    for stored in (base.embedding, base.head):
-        if stored.dtype != "BF16":
+    if "quantization_config" in base.config:
+        raise CheckpointError(f"{base.path} is quantised; give the bf16 checkpoint that it is from")
+    text = {k: v for k, v in base.tensors.items() if k.startswith((base.prefix, "lm_head."))}
+    for name, stored in text.items():
+        table = stored in (base.embedding, base.head)
+        # Small tensors may be fp32, as in checkpoints that keep a decay or a norm so.
+        if stored.dtype != "BF16" and (table or stored.dtype != "F32"):
             raise CheckpointError(
-                f"{base.path} is stored in {stored.dtype}; the circuit is proven for bf16 only"
+                f"{base.path} stores {name} in {stored.dtype}; the circuit is proven for bf16 only"
             )
 
 
@@ -184,26 +191,54 @@ def _copy_extras(base: Folder, work: Path) -> None:
 
 @contextmanager
 def staged(target: Path, what: str) -> Iterator[Path]:
-    """A hidden folder that becomes ``target`` when the block ends well, and vanishes when not."""
+    """A hidden folder that becomes ``target`` when the block ends well, and vanishes when not.
+
+    An old checkpoint is moved aside before and removed after: whenever the process ends, what bears
+    the name is whole.
+    """
+    target = target.resolve()
     if target.exists() and not _replaceable(target):
         raise CheckpointError(f"{target} exists and is not a checkpoint of qgpu: choose another")
-    work = target.with_name(f".{target.name}.partial")
-    shutil.rmtree(work, ignore_errors=True)
+    work, old = (target.with_name(f".{target.name}.{part}") for part in ("partial", "old"))
     try:
+        _tidy(target, work, old)
         work.mkdir(parents=True)
         yield work
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(old)
         work.rename(target)
     except OSError as problem:
         raise clear_disk_error(problem, what) from None
     finally:
-        shutil.rmtree(work, ignore_errors=True)
+        _tidy(target, work, old)
+
+
+def _tidy(target: Path, work: Path, old: Path) -> None:
+    """Removes what is left of a write, now or by an earlier process; an old checkpoint whose
+    successor did not get the name has it back."""
+    if old.exists() and not target.exists():
+        old.rename(target)
+    for left in (work, old):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def _replaceable(target: Path) -> bool:
-    """Whether a folder is ours to overwrite: empty, or with our manifest."""
-    return target.is_dir() and (not any(target.iterdir()) or (target / MANIFEST).exists())
+    """Whether a folder is ours to overwrite: empty, or with a manifest that we wrote."""
+    if not target.is_dir():
+        return False
+    if not any(target.iterdir()):
+        return True
+    try:
+        manifest = read_json(target / MANIFEST)
+    except CheckpointError:
+        return False
+    return bool({GPU_KEY, STANDIN_KEY} & set(manifest))
+
+
+def refuse_source(source: Path, target: Path) -> None:
+    """What is read must not be what is written."""
+    if source.resolve() == target.resolve():
+        raise UsageError(f"{target} is what is read: name another folder to write")
 
 
 def merge(
@@ -221,6 +256,7 @@ def merge(
     the text of the model card. config.json comes last but for the manifest.
     """
     check_base(base)
+    refuse_source(base.path, target)
     _check_rows(base, circuit)
     with staged(target, f"the checkpoint {target}") as work:
         hashes = write_shards(work, merged_entries(base, circuit), progress)

@@ -24,7 +24,7 @@ from qgpu.compiler.checkpoint import (
     write_json,
     write_shards,
 )
-from qgpu.compiler.merge import entry, staged
+from qgpu.compiler.merge import STANDIN_KEY, entry, staged
 from qgpu.errors import UsageError
 from qgpu.host.tokenizer import SPECIAL, save_qwen_tokenizer
 
@@ -181,4 +181,4 @@ def write_standin(
             "pad_token_id": special_id(rows, "<|endoftext|>"),
         })  # fmt: skip
         write_json(work / CONFIG, config)
-        write_json(work / MANIFEST, {"standin": like, "seed": seed, "files": hashes})
+        write_json(work / MANIFEST, {STANDIN_KEY: like, "seed": seed, "files": hashes})

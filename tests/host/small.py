@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
-from qgpu.compiler.checkpoint import Folder, expected_tensors
+from qgpu.compiler.checkpoint import (
+    CONFIG,
+    Folder,
+    expected_tensors,
+    read_json,
+    read_tensors,
+    write_json,
+)
 from qgpu.compiler.merge import Circuit, merge
 from qgpu.host.build import model_card
 from qgpu.host.standin import write_standin
@@ -28,12 +36,39 @@ NARROW: dict[str, Any] = {
     "partial_rotary_factor": 0.5,
 }  # fmt: skip
 N_CIRCUIT = 3
+N_UNNAMED = 64  # rows behind those that the tokenizer names, on the wrong side of any direction
 
 
 def narrow_base(path: Path, seed: int = 0, **changes: Any) -> Folder:
     """A Qwen3.5-shaped base of half a megabyte."""
     write_standin("tiny", path, seed, changes={**NARROW, **changes})
     return Folder.open(path)
+
+
+def rewrite(path: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+    """Saves the tensors of a folder with one shard again, after ``change`` had them."""
+    (shard,) = path.glob("*.safetensors")
+    tensors = load_file(shard)
+    change(tensors)
+    save_file(tensors, shard, {"format": "pt"})
+
+
+def with_rows(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    """Gives a base another embedding table; its head is the same table."""
+    name = "model.embed_tokens.weight"
+    rewrite(path, lambda tensors: tensors.update({name: change(tensors[name]).contiguous()}))
+    config = read_json(path / CONFIG)
+    config["vocab_size"] = read_tensors(path)[name].shape[0]
+    write_json(path / CONFIG, config)
+
+
+def flip(path: Path, at: int, mask: int = 1) -> None:
+    """Flips bits of one byte of a file; once more, and it is as it was."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        (byte,) = file.read(1)
+        file.seek(at)
+        file.write(bytes([byte ^ mask]))
 
 
 def idle_circuit(base: Folder, layers: int = N_CIRCUIT) -> Circuit:

@@ -18,7 +18,7 @@ from qgpu.compiler.checkpoint import Folder, read_tensors, write_json
 from qgpu.errors import CheckpointError
 from qgpu.host.model import gpu_config, load_hf, verify_hashes
 from qgpu.tokens import tokens
-from tests.host.small import N_CIRCUIT, SPEC, merge_idle, narrow_base
+from tests.host.small import N_CIRCUIT, SPEC, merge_idle, narrow_base, rewrite
 
 
 @pytest.fixture(scope="module")
@@ -145,14 +145,6 @@ def test_a_base_that_already_holds_a_circuit(merged: Path, tmp_path: Path) -> No
 def broken(base: Folder, path: Path) -> Path:
     shutil.copytree(base.path, path)
     return path
-
-
-def rewrite(path: Path, change: Any) -> None:
-    """Save the folder's tensors again after ``change`` had them."""
-    (shard,) = path.glob("*.safetensors")
-    tensors = load_file(shard)
-    change(tensors)
-    save_file(tensors, shard, {"format": "pt"})
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
