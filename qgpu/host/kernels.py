@@ -93,11 +93,16 @@ def _rms_scale(x: tensor, eps: tensor, K: constexpr, CHUNK: constexpr) -> tensor
 
 
 @triton.jit
-def _normed(x: tensor, norm: tensor, scale: tensor, k: tensor, CHUNK: constexpr) -> tensor:
-    """CHUNK values of RMSNorm(x), from k: times (1 + weight), rounded once."""
-    places = k + tl.arange(0, CHUNK)
-    part = tl.load(x + places).to(tl.float32) * scale
-    return bf16(part * (1.0 + tl.load(norm + places).to(tl.float32)))
+def _gain(norm: tensor, k: tensor, CHUNK: constexpr) -> tensor:
+    """What RMSNorm multiplies CHUNK values by, from k, after the scale."""
+    return 1.0 + tl.load(norm + k + tl.arange(0, CHUNK)).to(tl.float32)
+
+
+@triton.jit
+def _normed(x: tensor, gain: tensor, scale: tensor, k: tensor, CHUNK: constexpr) -> tensor:
+    """CHUNK values of RMSNorm(x), from k, rounded once."""
+    part = tl.load(x + k + tl.arange(0, CHUNK)).to(tl.float32) * scale
+    return bf16(part * gain)
 
 
 @triton.jit
@@ -107,12 +112,14 @@ def normed_rows(
 ) -> tensor:  # fmt: skip
     """matrix[rows] @ RMSNorm(x), not yet rounded."""
     tile = _tile(matrix, rows, n_rows, 0, K, CHUNK)  # asked for first: in flight during the norm
+    gain = _gain(norm, 0, CHUNK)
     wait(PDL)
     scale = _rms_scale(x, eps, K, CHUNK)
-    total = tile.to(tl.float32) * _normed(x, norm, scale, 0, CHUNK)[None, :]
+    total = tile.to(tl.float32) * _normed(x, gain, scale, 0, CHUNK)[None, :]
     for k in tl.static_range(CHUNK, K, CHUNK):
         tile = _tile(matrix, rows, n_rows, k, K, CHUNK)
-        total += tile.to(tl.float32) * _normed(x, norm, scale, k, CHUNK)[None, :]
+        part = _normed(x, _gain(norm, k, CHUNK), scale, k, CHUNK)
+        total += tile.to(tl.float32) * part[None, :]
     return tl.sum(total, 1)
 
 
@@ -183,14 +190,16 @@ def delta(
     decay = tl.exp(tl.load(a_log + head).to(tl.float32))
     bias = tl.load(dt_bias + head).to(tl.float32)
     wait(PDL)
+    gates = inputs + 2 * n_keys + 2 * n_heads * VALUE + head
+    beta = tl.load(gates).to(tl.float32)
+    a = tl.load(gates + n_heads).to(tl.float32)
     s = tl.load(cells)
     group = head // GROUP * KEY
     q = tl.load(inputs + group + places).to(tl.float32)
     k = tl.load(inputs + n_keys + group + places).to(tl.float32)
     v = tl.load(inputs + 2 * n_keys + head * VALUE + columns).to(tl.float32)
-    gates = inputs + 2 * n_keys + 2 * n_heads * VALUE + head
-    beta = bf16(sigmoid(tl.load(gates).to(tl.float32)))
-    g = -decay * _softplus(tl.load(gates + n_heads).to(tl.float32) + bias)
+    beta = bf16(sigmoid(beta))
+    g = -decay * _softplus(a + bias)
     q = q * tl.math.rsqrt(tl.sum(q * q, 0) + TINY) * (KEY**-0.5)
     k = k * tl.math.rsqrt(tl.sum(k * k, 0) + TINY)
     s = s * tl.exp(g)
@@ -251,12 +260,13 @@ def gate_up(
     rows = rows_of(tl.program_id(0), 0, listed, ROWS, LISTED)
     g_tile = _tile(gate, rows, n_rows, 0, K, CHUNK)
     u_tile = _tile(up, rows, n_rows, 0, K, CHUNK)
+    gain = _gain(norm, 0, CHUNK)
     wait(PDL)
     scale = _rms_scale(x, eps, K, CHUNK)
-    part = _normed(x, norm, scale, 0, CHUNK)[None, :]
+    part = _normed(x, gain, scale, 0, CHUNK)[None, :]
     g, u = g_tile.to(tl.float32) * part, u_tile.to(tl.float32) * part
     for k in tl.static_range(CHUNK, K, CHUNK):
-        part = _normed(x, norm, scale, k, CHUNK)[None, :]
+        part = _normed(x, _gain(norm, k, CHUNK), scale, k, CHUNK)[None, :]
         g += _tile(gate, rows, n_rows, k, K, CHUNK).to(tl.float32) * part
         u += _tile(up, rows, n_rows, k, K, CHUNK).to(tl.float32) * part
     active = bf16(_silu(bf16(tl.sum(g, 1)))) * bf16(tl.sum(u, 1))
@@ -300,7 +310,7 @@ def best_rows(
         total = tl.zeros([ROWS, CHUNK], tl.float32)
         for k in tl.static_range(0, K, CHUNK):
             tile = _tile(matrix, rows, n_rows, k, K, CHUNK).to(tl.float32)
-            total += tile * _normed(x, norm, scale, k, CHUNK)[None, :]
+            total += tile * _normed(x, _gain(norm, k, CHUNK), scale, k, CHUNK)[None, :]
         logits = tl.where(rows < n_rows, bf16(tl.sum(total, 1)), float("-inf"))
         here = tl.max(logits, 0)
         lowest = tl.min(tl.where(logits == here, rows, n_rows), 0)
