@@ -1,8 +1,8 @@
 """PTX instructions that look across the lanes of a warp or wait for other threads.
 
-A ``.sync`` instruction waits until every living lane that its mask names stands at it; only the
-low bits of the mask count, one for each lane of a warp. Without ``.sync`` the lanes that happen
-to be together take part.
+A ``.sync`` instruction waits until every living lane that its mask names stands at it. All ones
+name the whole warp; else a mask may not name lanes beyond it that the launch has. Without
+``.sync`` the lanes that happen to be together take part.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from qgpu.interp.ptx_code import Instruction, Read, Write
 from qgpu.interp.ptx_memory import Fault
 from qgpu.interp.ptx_threads import Wait
 from qgpu.interp.ptx_types import Unsupported
+from qgpu.isa import MASK32
 from qgpu.ptxir import Operand, Pair, Reg
 
 if TYPE_CHECKING:
@@ -47,7 +48,11 @@ def _together(read_mask: Read | None, act: Act) -> Act:
 
 
 def _mask(read_mask: Read, lane: Lane) -> int:
-    mask = read_mask(lane) & lane.machine.spec.all_lanes
+    mask, spec, n_threads = read_mask(lane), lane.machine.spec, lane.machine.shape.n_threads
+    beyond = (1 << min(n_threads, FULL_WARP)) - 1 & ~spec.all_lanes
+    if mask != MASK32 and mask & beyond:
+        raise Fault(f"a mask of lanes beyond the warp, which has {spec.n_lanes} lanes: {mask:#x}")
+    mask &= spec.all_lanes
     if not mask >> lane.index & 1:
         raise Fault(f"lane {lane.index} is not in its own mask {mask:#x}")
     return mask

@@ -29,7 +29,7 @@ def mark(inst: Inst, epoch: int) -> Node:
 
 
 def _is_mark(node: Node) -> bool:
-    return node.op is Op.ST and _is_warp_barrier(node.origin)
+    return node.op is Op.ST and node.a == ZERO == node.b and _is_warp_barrier(node.origin)
 
 
 def _is_warp_barrier(inst: Inst | None) -> bool:
@@ -57,10 +57,7 @@ def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
         partings = find_partings(graph, n_threads)
         unsafe = {block for parting in partings for block in parting.unsafe(places)}
         headers = {
-            header
-            for parting in partings
-            if parting.unsafe(places)
-            for header in parting.ahead
+            header for parting in partings if parting.unsafe(places) for header in parting.ahead
         }
         added = [_add_last_block(graph, header) for header in graph.blocks if header in headers]
         if not any(added):

@@ -38,10 +38,10 @@ SIGN_EXTENSIONS = {0x8880: 1 << 7, 0x9910: 1 << 15}
 
 
 class Facts:
-    """Single definitions and upper bounds; ``n_threads`` bounds TID."""
+    """Single definitions and upper bounds; ``n_threads`` bounds TID, ``n_lanes`` BALLOT."""
 
-    def __init__(self, n_threads: int, nodes: Iterable[Node] = ()) -> None:
-        self.n_threads = n_threads
+    def __init__(self, n_threads: int, n_lanes: int, nodes: Iterable[Node] = ()) -> None:
+        self.n_threads, self.n_lanes = n_threads, n_lanes
         self.single: dict[Virtual, Node] = {}
         self.several: set[Virtual] = set()
         self.limits: dict[Virtual, int] = {}  # what was found out before
@@ -82,6 +82,8 @@ class Facts:
             return 1
         if op is Op.TID:
             return self.n_threads - 1
+        if op is Op.BALLOT:
+            return (1 << self.n_lanes) - 1
         if op in (Op.POPC, Op.CLZ):
             return 32
         a, b = self.limit(node.a, depth), self.limit(node.b, depth)

@@ -48,7 +48,8 @@ def members(s: Selector, operand: Operand | None) -> Value:
         if not mask.value & s.spec.all_lanes:
             raise s.fail(f"the mask {mask.value:#x} names no lane")
     elif outside and s.facts.limit(mask) > s.spec.all_lanes:
-        others = s.emit(Op.NE, s.emit(Op.AND, mask, imm(outside)), ZERO)
+        there = s.emit(Op.AND, mask, imm(outside | s.spec.all_lanes))
+        others = s.emit(Op.GEU, there, imm(s.spec.all_lanes + 1))
         refuse_where(s, s.emit(Op.AND, others, s.emit(Op.NE, mask, ONES)), reason)
     if s.inst in s.unmet:
         _meet(s, mask)

@@ -25,7 +25,7 @@ UNSTABLE = ("volatile", "relaxed", "acquire", "release", "mmio")
 
 def find_values(graph: Graph, n_threads: int) -> Facts:
     """The facts about every value."""
-    facts = Facts(n_threads, graph.nodes())
+    facts = Facts(n_threads, graph.n_lanes, graph.nodes())
     above = dominators(graph)
     where: dict[Virtual, Block] = {}
     for block in graph.blocks:

@@ -51,8 +51,8 @@ class Selector:
     ) -> None:  # fmt: skip
         self.function, self.spec, self.shape, self.memory = function, spec, shape, memory
         self.file, self.unmet = file, unmet
-        self.graph = Graph()
-        self.facts = Facts(shape.n_threads)
+        self.graph = Graph(spec.n_lanes)
+        self.facts = Facts(shape.n_threads, spec.n_lanes)
         self.block = self.graph.new_block("entry")
         self.registers: dict[str, list[Virtual]] = {}
         self.labels: dict[str, Block] = {}
