@@ -22,6 +22,7 @@ from qgpu.compiler.silence import Silent, make_silent
 from qgpu.compiler.weights import circuit_tensors, machine_embedding, widths_of
 from qgpu.errors import CheckpointError
 from qgpu.host.head import make_head
+from qgpu.host.hub import commit_of
 from qgpu.host.margin import drafted, margin_of, text_residual, through_base
 from qgpu.host.tokenizer import add_machine_tokens
 from qgpu.machine import MachineSpec
@@ -165,6 +166,8 @@ def build(
         "margins": [asdict(margin) for margin in margins],
         "layers": [asdict(use) for use in layer_uses(silent.plan)],
     }
+    if commit := commit_of(base):
+        facts["hub"] = {"model": base_name or base.name, "commit": commit}
     del launches, text, outs
     n_layers = N_CIRCUIT_LAYERS if pad else len(silent.plan.layers)
     circuit = make_circuit(silent.plan, silent.silence, head.rows, facts, n_layers)
