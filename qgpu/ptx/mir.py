@@ -138,7 +138,8 @@ class Block:
 class Graph:
     """A kernel: its entry block, every block in source order, and the count of registers made.
 
-    A warp has ``n_lanes`` lanes. ``local_base`` is the address of the thread's own local memory, where something uses it.
+    A warp has ``n_lanes`` lanes. ``local_base`` is the address of the thread's own local memory,
+    where something uses it.
     """
 
     n_lanes: int
