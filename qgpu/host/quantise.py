@@ -8,6 +8,7 @@ of a multimodal checkpoint is its text model.
 from __future__ import annotations
 
 import importlib.util
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -73,6 +74,7 @@ def _copy_extras(source: Path, work: Path, form: str) -> None:
             shutil.copyfile(file, work / file.name)
     for shard in work.glob("*.safetensors"):
         shard.chmod((work / CONFIG).stat().st_mode)
+        sort_metadata(shard)
     with (work / CARD).open("a", encoding="utf-8") as card:
         card.write(
             f"\nThis is the text model with the base's own layers in {form} (torchao, weights "
@@ -80,6 +82,18 @@ def _copy_extras(source: Path, work: Path, form: str) -> None:
             "It needs torchao to load. Text differs as the rounding makes it differ; launches "
             "do not.\n"
         )
+
+
+def sort_metadata(shard: Path) -> None:
+    """Puts the header's metadata in order: safetensors writes it in another one each time, and two
+    copies of one checkpoint shall be the same files."""
+    with shard.open("r+b") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length))
+        header["__metadata__"] = dict(sorted(header["__metadata__"].items()))
+        text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+        file.seek(8)
+        file.write(text.ljust(length))
 
 
 def replay(model: Model) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,26 @@ def with_rows(path: Path, change: Callable[[torch.Tensor], torch.Tensor]) -> Non
     config = read_json(path / CONFIG)
     config["vocab_size"] = read_tensors(path)[name].shape[0]
     write_json(path / CONFIG, config)
+
+
+def multimodal(base: Folder, path: Path) -> Folder:
+    """The same base in the layout of Qwen3_5ForConditionalGeneration, with its other tensors."""
+    shutil.copytree(base.path, path)
+    for file in path.glob("*.safetensors*"):
+        file.unlink()
+    tensors = {}
+    for file in base.path.glob("*.safetensors"):
+        for name, tensor in load_file(file).items():
+            tensors[name.replace("model.", "model.language_model.", 1)] = tensor
+    tensors["model.visual.patch_embed.proj.weight"] = torch.ones(4, 3, dtype=torch.bfloat16)
+    tensors["mtp.norm.weight"] = torch.full((64,), 0.5, dtype=torch.bfloat16)
+    save_file(tensors, path / "model.safetensors", {"format": "pt"})
+    text = {**base.config, "model_type": "qwen3_5_text"}
+    write_json(path / "config.json", {
+        "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
+        "text_config": text, "vision_config": {"depth": 1}, "tie_word_embeddings": True,
+    })  # fmt: skip
+    return Folder.open(path)
 
 
 def flip(path: Path, at: int, mask: int = 1) -> None:

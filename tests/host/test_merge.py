@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from qgpu.compiler import checkpoint
 from qgpu.compiler.checkpoint import Folder, read_tensors, write_json
 from qgpu.errors import CheckpointError
 from qgpu.host.model import gpu_config, load_hf, verify_hashes
 from qgpu.tokens import tokens
-from tests.host.small import N_CIRCUIT, SPEC, merge_idle, narrow_base, rewrite
+from tests.host.small import N_CIRCUIT, SPEC, merge_idle, multimodal, narrow_base, rewrite
 
 
 @pytest.fixture(scope="module")
@@ -96,26 +96,6 @@ def test_shards_are_cut_and_indexed(base: Folder, tmp_path: Path,
     assert shards[0].name == f"model-00001-of-{len(shards):05d}.safetensors"
     Folder.open(tmp_path / "cut")
     load_file(shards[0])
-
-
-def multimodal(base: Folder, path: Path) -> Folder:
-    """The same base in the layout of Qwen3_5ForConditionalGeneration, with its other tensors."""
-    shutil.copytree(base.path, path)
-    for file in path.glob("*.safetensors*"):
-        file.unlink()
-    tensors = {}
-    for file in base.path.glob("*.safetensors"):
-        for name, tensor in load_file(file).items():
-            tensors[name.replace("model.", "model.language_model.", 1)] = tensor
-    tensors["model.visual.patch_embed.proj.weight"] = torch.ones(4, 3, dtype=torch.bfloat16)
-    tensors["mtp.norm.weight"] = torch.full((64,), 0.5, dtype=torch.bfloat16)
-    save_file(tensors, path / "model.safetensors", {"format": "pt"})
-    text = {**base.config, "model_type": "qwen3_5_text"}
-    write_json(path / "config.json", {
-        "architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5",
-        "text_config": text, "vision_config": {"depth": 1}, "tie_word_embeddings": True,
-    })  # fmt: skip
-    return Folder.open(path)
 
 
 def test_a_multimodal_base_keeps_what_is_not_text(base: Folder, tmp_path: Path) -> None:
