@@ -141,8 +141,7 @@ class StepGraph:
             else:
                 layer.recurrent_states[0] = layer.recurrent_states[0].contiguous()
         self.refusal = refusal(hf) if fused else "not asked for"
-        counters = Counters(self.ids, self.position, self.written, self.count)
-        self._fused = None if self.refusal else FusedStep(hf, cache, capacity, counters, **options)
+        self._fused = None if self.refusal else self._fused_step(options)
         self._graph = self._capture() if device.type == "cuda" else None
 
     def _tensors(self) -> Iterator[torch.Tensor]:
@@ -153,6 +152,25 @@ class StepGraph:
                 yield from (layer.keys, layer.values)
             else:
                 yield from (layer.conv_states[0], layer.recurrent_states[0])
+
+    def _fused_step(self, options: dict[str, Any]) -> FusedStep | None:
+        """The fused step, run once; None where Triton cannot build it here, for want of a C
+        compiler or of shared memory on the card: then the modules do."""
+        counters = Counters(self.ids, self.position, self.written, self.count)
+        before = [tensor.clone() for tensor in self._tensors()]
+        try:
+            step = FusedStep(self.hf, self.cache, self.capacity, counters, **options)
+            step()
+        except Exception as problem:  # Triton raises what its parts raise
+            self.refusal = " ".join(f"Triton: {type(problem).__name__}: {problem}".split())
+            return None
+        finally:
+            self._put(before)
+        return step
+
+    def _put(self, values: list[torch.Tensor]) -> None:
+        for tensor, old in zip(self._tensors(), values, strict=True):
+            tensor.copy_(old)
 
     def _capture(self) -> torch.cuda.CUDAGraph:
         before = [tensor.clone() for tensor in self._tensors()]
@@ -165,8 +183,7 @@ class StepGraph:
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             self._step()
-        for tensor, old in zip(self._tensors(), before, strict=True):
-            tensor.copy_(old)
+        self._put(before)
         return graph
 
     def _step(self) -> None:

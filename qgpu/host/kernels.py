@@ -141,7 +141,7 @@ def _conv_silu(
     return _silu(bf16(total))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["z_from", "b_from", "a_from"])
 def project_linear(
     x: tensor, norm: tensor, qkv: tensor, z: tensor, b: tensor, a: tensor, conv_state: tensor,
     conv_taps: tensor, out: tensor, listed: tensor, eps: tensor, n_qkv: tensor, n_z: tensor,

@@ -9,7 +9,7 @@ from triton.language import constexpr, tensor
 from qgpu.host.kernels import begin, bf16, normed_rows, rows_of, sigmoid, wait
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["k_from", "v_from"])
 def project_full(
     x: tensor, norm: tensor, q: tensor, k: tensor, v: tensor, out: tensor, listed: tensor,
     eps: tensor, n_q: tensor, n_kv: tensor, k_from: tensor, v_from: tensor, K: constexpr,

@@ -276,6 +276,22 @@ def test_what_cannot_be_fused_is_named() -> None:
 
 
 @torch.inference_mode()
+def test_where_triton_fails_the_modules_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(step: FusedStep) -> None:
+        step.launches[0]()
+        step._counters.position.add_(7)
+        raise OSError("no C compiler\nhere")
+
+    model = small_model(11)
+    first, cache = prefilled(model, list(range(20)))
+    plain = StepGraph(model, deepcopy(cache), cache_argument(model), 23, fused=False)
+    monkeypatch.setattr(FusedStep, "__call__", fail)
+    step = StepGraph(model, deepcopy(cache), cache_argument(model), 23, tuned=WIDE)
+    assert step.refusal == "Triton: OSError: no C compiler here"
+    assert list(step.run(first, 20)) == list(plain.run(first, 20))
+
+
+@torch.inference_mode()
 def test_a_burst_of_the_captured_step_is_the_plain_one() -> None:
     model = small_model(11)
     first, cache = prefilled(model, list(range(20)))
