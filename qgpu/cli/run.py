@@ -257,7 +257,8 @@ def find_faults(request: Request, on: Backend) -> list[Finding]:
         kernel, on.spec, request.grid, request.block, request.args, request.shared_words
     )
     memory = np.asarray(bound.words, "<u4").tobytes()
-    return sanitize(kernel.program.module, kernel.name, shape, memory, bound.ranges, spec=on.spec)
+    module = kernel.program.as_written
+    return sanitize(module, kernel.name, shape, memory, bound.ranges, spec=on.spec)
 
 
 def end_if_faulty(findings: list[str], quiet: bool) -> None:

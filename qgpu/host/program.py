@@ -72,6 +72,17 @@ class Program:
     ptx: str
     module: Module
 
+    @cached_property
+    def as_written(self) -> Module:
+        """The module with every access of the source: CUDA C is compiled without optimisation,
+        which would fold reads of what was never written."""
+        from qgpu.ptx.clang import cuda_to_ptx
+        from qgpu.ptx.parse import parse_ptx
+
+        if self.kind != "cuda":
+            return self.module
+        return parse_ptx(cuda_to_ptx(self.source, file=self.file, opt="-O0"), self.module.file)
+
     @property
     def kernels(self) -> list[str]:
         return [function.name for function in self.module.kernels]

@@ -47,8 +47,9 @@ class Observer(Protocol):
     def step(self, inst: Inst, group: list[Lane], active: list[Lane]) -> None:
         """``group`` stands at ``inst``; its guard lets ``active`` execute."""
 
-    def access(self, lane: Lane, space: str, address: int, size: int, writes: bool) -> None:
-        """An access to memory, its space resolved. An atomic shows as a read, then a write."""
+    def access(self, lane: Lane, space: str, address: int, size: int, value: bytes | None) -> None:
+        """A write of ``value`` or a read (None) of memory, its space resolved. An atomic shows as
+        a read, then a write."""
 
     def barrier(self, lanes: list[Lane]) -> None:
         """A CTA barrier opens for the lanes that wait at it."""
@@ -160,6 +161,10 @@ class Machine:
         return region.data, region.span(address, size)
 
     # running
+
+    def threads(self) -> list[Lane]:
+        """The threads of the CUDA block, those that have ended included."""
+        return [lane for w in self.warps for lane in w.lanes if lane.thread < self.shape.n_threads]
 
     def run(self) -> None:
         columns, rows, slices = self.shape.grid

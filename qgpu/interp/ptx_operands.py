@@ -169,7 +169,7 @@ class Operands:
         return lambda lane: (space, register(lane) + offset & mask)
 
     def load(self, lane: Lane, space: str, address: int, size: int) -> int:
-        space, address = self._resolve(lane, space, address, size, False)
+        space, address = self._resolve(lane, space, address, size, None)
         data, start = self.machine.locate(lane, space, address, size)
         value = int.from_bytes(data[start : start + size], "little")
         if space in ("global", "shared"):
@@ -177,18 +177,19 @@ class Operands:
         return value
 
     def store(self, lane: Lane, space: str, address: int, size: int, value: int) -> None:
-        space, address = self._resolve(lane, space, address, size, True)
-        data, start = self.machine.locate(lane, space, address, size)
         value = pattern(value, 8 * size)
-        data[start : start + size] = value.to_bytes(size, "little")
+        raw = value.to_bytes(size, "little")
+        space, address = self._resolve(lane, space, address, size, raw)
+        data, start = self.machine.locate(lane, space, address, size)
+        data[start : start + size] = raw
         if space in ("global", "shared"):
             lane.rounds.note((space, address, size, value, True))
 
     def _resolve(
-        self, lane: Lane, space: str, address: int, size: int, writes: bool
+        self, lane: Lane, space: str, address: int, size: int, value: bytes | None
     ) -> tuple[str, int]:
         """Where an access goes; the observer sees it before anything happens."""
         space, address = self.machine.resolve(lane, space, address)
         if self.machine.observer is not None:
-            self.machine.observer.access(lane, space, address, size, writes)
+            self.machine.observer.access(lane, space, address, size, value)
         return space, address

@@ -1,21 +1,21 @@
 """The sanitizer: a launch in the PTX interpreter under watch, with every wrong access reported.
 
 What it finds: accesses outside the arrays or misaligned, reads of shared or local memory and of
-registers that were never written, shared-memory races, and barriers that threads of one CUDA
-block reach at different places. Races follow the happens-before order: barriers and warp barriers
-join the threads' clocks, an atomic synchronises with earlier atomics on its word.
+registers that were never written, races in shared and global memory (``races.py``), and barriers
+that threads of one CUDA block reach at different places.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from qgpu.errors import LaunchError, UsageError
 from qgpu.interp.ptx import MAX_INSTRUCTIONS, Machine
 from qgpu.interp.ptx_memory import MODULE_BASE, Fault, Misaligned, OutOfBounds
 from qgpu.interp.ptx_threads import Lane
+from qgpu.interp.races import Races, Touch
 from qgpu.kernel import LaunchShape
 from qgpu.machine import REFERENCE, MachineSpec
 from qgpu.ptxir import (
@@ -112,42 +112,6 @@ class Argument:
     end: int
 
 
-@dataclass
-class _Byte:
-    """What happened to one byte of shared memory: who wrote and read it, and when."""
-
-    writer: int | None = None
-    written: int = 0
-    by_atomic: bool = False
-    writer_inst: Inst | None = None
-    readers: dict[int, int] = field(default_factory=dict)
-
-
-class _Clocks:
-    """A vector clock for each thread of the CUDA block, and one for each word of atomics."""
-
-    def __init__(self, n_threads: int) -> None:
-        self.of = [[0] * n_threads for _ in range(n_threads)]
-        for thread, clock in enumerate(self.of):
-            clock[thread] = 1
-        self.words: dict[int, list[int]] = {}
-
-    def join(self, threads: Sequence[int]) -> None:
-        """What any of the threads did is before what each of them does next."""
-        newest = [max(times) for times in zip(*(self.of[t] for t in threads), strict=True)]
-        for thread in threads:
-            self.of[thread] = list(newest)
-            self.of[thread][thread] += 1
-
-    def atomic(self, thread: int, word: int) -> None:
-        mine, seen = self.of[thread], self.words.get(word)
-        if seen is not None:
-            mine = [max(pair) for pair in zip(mine, seen, strict=True)]
-        self.words[word] = list(mine)
-        mine[thread] += 1
-        self.of[thread] = mine
-
-
 class Sanitizer:
     """An observer of the PTX interpreter that collects findings."""
 
@@ -159,6 +123,8 @@ class Sanitizer:
         self.inst = Inst((), ())
         self.lane: Lane | None = None
         self.has_fault = False
+        self.first_thread = 0  # of the CUDA block that runs, in the launch
+        self.races = Races(self._name, _line)
 
     @property
     def findings(self) -> list[Finding]:
@@ -184,12 +150,32 @@ class Sanitizer:
         columns, rows = self.machine.shape.block[:2] if self.machine else (1, 1)
         return thread % columns, thread // columns % rows, thread // (columns * rows)
 
+    def _number(self, lane: Lane) -> int:
+        """The thread in the launch."""
+        return self.first_thread + lane.thread
+
+    def _name(self, number: int) -> str:
+        """A thread as a message names it; its CUDA block only where that is another one."""
+        assert self.machine is not None
+        shape = self.machine.shape
+        block, thread = divmod(number, shape.n_threads)
+        name = f"thread {_triple(self._index(thread))}"
+        if number - thread == self.first_thread:
+            return name
+        columns, rows, _ = shape.grid
+        index = (block % columns, block // columns % rows, block // (columns * rows))
+        return f"{name} of block {_triple(index)}"
+
     # what the interpreter shows
 
     def block(self, machine: Machine) -> None:
+        x, y, z = machine.block_index
+        columns, rows, _ = machine.shape.grid
         self.machine = machine
-        self.clocks = _Clocks(len(machine.warps) * machine.spec.n_lanes)
-        self.shared: dict[int, _Byte] = {}
+        self.first_thread = ((z * rows + y) * columns + x) * machine.shape.n_threads
+        self.races.begin_block(
+            range(self.first_thread, self.first_thread + machine.shape.n_threads)
+        )
         self.local: set[tuple[int, int]] = set()
         # (thread, depth of calls, register) of copies of what was never written
         self.unwritten: set[tuple[int, int, str]] = set()
@@ -201,19 +187,20 @@ class Sanitizer:
                 self._check_register(lane, inst.guard.reg.name)
         self._follow_registers(inst, active)
         if inst.opcode[:3] == ("bar", "warp", "sync") and active:
-            self.clocks.join([lane.thread for lane in active])
+            self.races.join([self._number(lane) for lane in active])
 
-    def access(self, lane: Lane, space: str, address: int, size: int, writes: bool) -> None:
+    def access(self, lane: Lane, space: str, address: int, size: int, value: bytes | None) -> None:
         self.lane = lane
         assert self.machine is not None
         try:
             self.machine.locate(lane, space, address, size)
         except Fault:
             return  # the interpreter comes to the same end and calls ``fault``
+        writes = value is not None
         if space == "global" and address < MODULE_BASE:
             self._check_bounds(lane, address, size, writes)
-        elif space == "shared":
-            self._check_shared(lane, address, size, writes)
+        if space in ("shared", "global"):
+            self._check_races(lane, space, address, size, value)
         elif space == "local" and not _is_parameter(self.inst):
             self._check_local(lane, address, size, writes)
 
@@ -229,7 +216,9 @@ class Sanitizer:
             lines = ", ".join(f"line {line}" for line, _ in sorted(waits))
             message = f"threads of one block wait at different barriers: {lines}"
             self.report(BARRIER, message, lane, lane.waiting.instruction.inst)
-        self.clocks.join([lane.thread for lane in lanes])
+        assert self.machine is not None
+        ended = [lane for lane in self.machine.threads() if not lane.alive]
+        self.races.join([self._number(lane) for lane in lanes], [*map(self._number, ended)])
 
     def fault(self, error: Fault) -> None:
         kinds = ((OutOfBounds, OUT_OF_BOUNDS), (Misaligned, MISALIGNED))
@@ -301,45 +290,15 @@ class Sanitizer:
         elif not touched & self.local:
             self.report(UNINITIALISED, "local memory is read before it is written", lane)
 
-    def _check_shared(self, lane: Lane, address: int, size: int, writes: bool) -> None:
-        atomic = self.inst.opcode[0] in ("atom", "red")
-        span = [self.shared.setdefault(at, _Byte()) for at in range(address, address + size)]
-        if atomic and not writes:
-            self.clocks.atomic(lane.thread, address)
-        if not writes and all(byte.writer is None for byte in span):
+    def _check_races(
+        self, lane: Lane, space: str, address: int, size: int, value: bytes | None
+    ) -> None:
+        touch = Touch(self._number(lane), space, address, size, value, self.inst)
+        if space == "shared" and value is None and self.races.is_unwritten(touch):
             self.report(UNINITIALISED, "shared memory is read before it is written", lane)
-        message = next(filter(None, (self._race(lane, b, writes, atomic) for b in span)), None)
+        message = self.races.access(touch)
         if message:
             self.report(RACE, message, lane)
-        mine = self.clocks.of[lane.thread][lane.thread]
-        for byte in span:
-            if writes:
-                byte.writer, byte.written, byte.by_atomic = lane.thread, mine, atomic
-                byte.writer_inst = self.inst
-                byte.readers.clear()
-            elif not atomic:
-                byte.readers[lane.thread] = mine
-
-    def _race(self, lane: Lane, byte: _Byte, writes: bool, atomic: bool) -> str | None:
-        """What another thread did to the byte that no barrier separates from this access."""
-        seen, me = self.clocks.of[lane.thread], lane.thread
-        verb = "written" if writes else "read"
-        writer = byte.writer
-        if writer not in (None, me) and not (atomic and byte.by_atomic):
-            assert writer is not None and byte.writer_inst is not None
-            if seen[writer] < byte.written:
-                return (
-                    f"shared memory is {verb} that thread {_triple(self._index(writer))} wrote at "
-                    f"line {_line(byte.writer_inst)} with no barrier between"
-                )
-        unordered = (t for t, when in byte.readers.items() if t != me and seen[t] < when)
-        reader = next(unordered, None) if writes else None
-        if reader is None:
-            return None
-        return (
-            f"shared memory is written that thread {_triple(self._index(reader))} read with no "
-            "barrier between"
-        )
 
 
 def _is_parameter(inst: Inst) -> bool:

@@ -41,8 +41,10 @@ def watch_ptx(
     return sanitize(module, kernel.name, shape, memory, ranges, max_instructions=20_000)
 
 
-def watch(source: str, sizes: list[int], block: int = 8, grid: int = 1) -> list[Finding]:
-    return watch_ptx(cuda_to_ptx(source, file="k.cu"), sizes, block, grid)
+def watch(
+    source: str, sizes: list[int], block: int = 8, grid: int = 1, opt: str = "-O1"
+) -> list[Finding]:
+    return watch_ptx(cuda_to_ptx(source, file="k.cu", opt=opt), sizes, block, grid)
 
 
 def only(findings: list[Finding], kind: str, line: int) -> Finding:
@@ -227,7 +229,7 @@ def test_atomics_do_not_race_with_each_other_but_with_plain_accesses() -> None:
     __syncthreads();
     atomicAdd(&s, 1);
     {barrier}
-    out[threadIdx.x] = *(volatile int *)&s;
+    out[threadIdx.x] = s;
 }}"""
     assert watch(source.format(barrier="__syncthreads();"), [8]) == []
     assert RACE in {f.kind for f in watch(source.format(barrier=""), [8])}
@@ -258,6 +260,139 @@ def test_a_lock_orders_what_it_guards() -> None:
     __syncthreads();
     out[threadIdx.x] = sum;
 }""", [16], block=16) == []  # fmt: skip
+
+
+LOCKS = {
+    "spin": ("while (atomicCAS(&lock, 0, 1)) ;", "atomicExch(&lock, 0);"),
+    "volatile release": ("while (atomicExch(&lock, 1)) ;", "*(volatile int *)&lock = 0;"),
+    "ticket": (
+        "int mine = atomicAdd(&lock, 1); while (*(volatile int *)&served != mine) ;",
+        "*(volatile int *)&served = mine + 1;",
+    ),
+}
+GUARDED = """__device__ int lock, served;
+__global__ void k(int *out) {{
+    {memory}
+    {take}
+    __threadfence();
+    *sum = *sum + 1;
+    __threadfence();
+    {give}
+}}"""
+
+
+@pytest.mark.parametrize("opt", ["-O0", "-O1"])
+@pytest.mark.parametrize("memory", ["int *sum = out;", "__shared__ int s; int *sum = &s;"])
+@pytest.mark.parametrize("lock", LOCKS)
+def test_what_a_lock_of_threads_and_warps_guards(lock: str, memory: str, opt: str) -> None:
+    take, give = LOCKS[lock]
+    source = GUARDED.format(memory=memory, take=take, give=give)
+    if "__shared__" in memory:
+        source = source.replace(
+            "int *sum = &s;", "int *sum = &s; if (threadIdx.x == 0) s = 0; __syncthreads();"
+        )
+    assert watch(source, [8], block=12, opt=opt) == []
+    open_ = GUARDED.format(memory="int *sum = out;", take="", give="")
+    assert {f.kind for f in watch(open_, [8], block=12, opt=opt)} == {RACE}
+
+
+def test_a_flag_hands_data_on() -> None:
+    source = """__global__ void k({} *flag, int *data) {{
+    if (threadIdx.x == 5) {{ data[0] = 7; __threadfence(); *flag = 1; }}
+    if (threadIdx.x == 1) {{ while (*flag == 0) ; data[1] = data[0]; }}
+}}"""
+    assert watch(source.format("volatile int"), [1, 2]) == []
+    atomic = source.format("int").replace("*flag == 0", "atomicAdd(flag, 0) == 0")
+    assert watch(atomic.replace("*flag = 1", "atomicExch(flag, 1)"), [1, 2]) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        ("a[t] = t;\na[8 + t] = a[7 - t];", 4),
+        ("a[t] = a[(t + 1) % 8];", 3),
+        ("a[0] = t;", 3),
+        ("if (t == 6) a[0] = 5;\nif (t == 1) a[1] = a[0];", 3),
+        ("a[t] = t;\n__syncwarp();\na[8 + t] = a[t ^ 4];", 5),
+        ("if (t == 2)\na[0] = 3;\nelse atomicAdd(&a[0], 1);", 5),
+    ],
+)
+def test_races_in_global_memory(body: str, line: int) -> None:
+    source = f"__global__ void k(int *a) {{\nint t = threadIdx.x;\n{body}\n}}"
+    findings = watch(source, [16])
+    assert {f.kind for f in findings} == {RACE}
+    assert ("k.cu", line) in {f.source for f in findings}
+    assert findings[0].message.startswith("global memory is ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "a[0] = 5;",
+        "if (a[8 + t] == 0) a[0] = 1;",
+        "a[t] = t; __syncthreads(); a[8 + t] = a[7 - t];",
+        "atomicAdd(&a[0], 1); atomicMax(&a[0], t);",
+        "int old = a[0], seen; do { seen = old; old = atomicCAS(&a[0], seen, seen + t); }"
+        "while (old != seen);",
+        "if (t > 5) { a[t] = 9; return; } __syncthreads(); a[8 + t] = a[6];",
+    ],
+)
+def test_no_races_in_global_memory(body: str) -> None:
+    assert watch(f"__global__ void k(int *a) {{ int t = threadIdx.x; {body} }}", [16]) == []
+
+
+def test_cuda_blocks_race_in_global_memory_but_not_in_shared() -> None:
+    source = """__global__ void k(int *a) {
+    __shared__ int s;
+    if (threadIdx.x == 1) s = blockIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) a[0] = s;
+}"""
+    finding = only(watch(source, [16], grid=2), RACE, 5)
+    assert finding.message == (
+        "global memory is written that thread (0,0,0) of block (0,0,0) wrote at line 5 with no "
+        "barrier between"
+    )
+    assert finding.cuda_block == (1, 0, 0)
+
+
+def test_the_last_cuda_block_may_read_what_the_others_wrote() -> None:
+    source = """__device__ unsigned done;
+__global__ void k(int *a) {
+    __shared__ bool is_last;
+    a[1 + blockIdx.x * 2 + threadIdx.x] = blockIdx.x * 10 + threadIdx.x;
+    COUNT
+    __syncthreads();
+    if (is_last && threadIdx.x == 0) for (int n = 1; n < 7; n++) a[0] += a[n];
+}"""
+    counted = "__threadfence(); __syncthreads(); if (threadIdx.x == 0) is_last ="
+    right = source.replace("COUNT", f"{counted} atomicAdd(&done, 1) == 2;")
+    assert watch(right, [16], block=2, grid=3) == []
+    wrong = source.replace("COUNT", f"{counted} blockIdx.x == 2;")
+    assert {f.kind for f in watch(wrong, [16], block=2, grid=3)} == {RACE}
+
+
+# --- without optimisation nothing is folded away --------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("body", "line", "words"),
+    [
+        ("__shared__ int s[8];\na[t] = s[t];", 4, "shared memory"),
+        (
+            "__shared__ int s[8];\nif (t > 3) s[t] = 1;\nint v = s[t]; a[t] = v * 0 + t;",
+            5,
+            "shared memory",
+        ),
+        ("__shared__ int s;\nint v = s;\na[t] = v & 0;", 4, "shared memory"),
+        ("int x;\na[t] = x;", 4, "local memory"),
+        ("int x[3];\nx[t & 1] = 1;\na[t] = x[2];", 5, "local memory"),
+    ],
+)
+def test_reads_of_what_was_never_written(body: str, line: int, words: str) -> None:
+    source = f"__global__ void k(int *a) {{\nint t = threadIdx.x;\n{body}\n}}"
+    finding = only(watch(source, [8], opt="-O0"), UNINITIALISED, line)
+    assert words in finding.message
 
 
 # --- barriers and other ends ----------------------------------------------------------------------
@@ -305,6 +440,7 @@ def test_an_unknown_kernel() -> None:
         sanitize(parse_ptx(f"{HEAD}ret; }}", "k.ptx"), "other", LaunchShape(), bytes(64), [])
 
 
+@pytest.mark.parametrize("opt", ["-O0", "-O1"])
 @pytest.mark.parametrize("case", example_cases(), ids=str)
-def test_the_examples_are_clean(case: Case) -> None:
-    assert findings_of(case) == []
+def test_the_examples_are_clean(case: Case, opt: str) -> None:
+    assert findings_of(case, opt) == []
