@@ -197,8 +197,7 @@ def staged(target: Path, what: str) -> Iterator[Path]:
     the name is whole.
     """
     target = target.resolve()
-    if target.exists() and not _replaceable(target):
-        raise CheckpointError(f"{target} exists and is not a checkpoint of qgpu: choose another")
+    check_target(target)
     work, old = (target.with_name(f".{target.name}.{part}") for part in ("partial", "old"))
     try:
         _tidy(target, work, old)
@@ -235,10 +234,12 @@ def _replaceable(target: Path) -> bool:
     return bool({GPU_KEY, STANDIN_KEY} & set(manifest))
 
 
-def refuse_source(source: Path, target: Path) -> None:
-    """What is read must not be what is written."""
-    if source.resolve() == target.resolve():
+def check_target(target: Path, source: Path | None = None) -> None:
+    """Refuse to write over what is read, or over somebody else's folder."""
+    if source is not None and source.resolve() == target.resolve():
         raise UsageError(f"{target} is what is read: name another folder to write")
+    if target.exists() and not _replaceable(target):
+        raise CheckpointError(f"{target} exists and is not a checkpoint of qgpu: choose another")
 
 
 def merge(
@@ -256,7 +257,7 @@ def merge(
     the text of the model card. config.json comes last but for the manifest.
     """
     check_base(base)
-    refuse_source(base.path, target)
+    check_target(target, base.path)
     _check_rows(base, circuit)
     with staged(target, f"the checkpoint {target}") as work:
         hashes = write_shards(work, merged_entries(base, circuit), progress)

@@ -15,7 +15,7 @@ from qgpu.compiler.checkpoint import Folder, read_json
 from qgpu.compiler.emit import Silence
 from qgpu.compiler.evaluate import Executor
 from qgpu.compiler.leak import leak, rows_at
-from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, merge
+from qgpu.compiler.merge import GPU_KEY, Circuit, check_base, check_target, merge
 from qgpu.compiler.plan import N_CIRCUIT_LAYERS, Plan
 from qgpu.compiler.report import layer_uses
 from qgpu.compiler.silence import Silent, make_silent
@@ -146,6 +146,7 @@ def build(
     """
     folder = Folder.open(base)
     check_base(folder)
+    check_target(target, base)
     step("finding the direction that tells text from machine tokens, and proving the silence")
     silent, silence = silent_plan(folder, spec, run=prove, progress=rows)
     step(silence_line(silence))

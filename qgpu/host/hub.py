@@ -12,7 +12,7 @@ import os
 import re
 from pathlib import Path
 
-from qgpu.errors import CheckpointError
+from qgpu.errors import CheckpointError, NoModelError
 
 DEFAULT_BASE = "Qwen/Qwen3.5-2B"
 WANTED = ["*.json", "*.safetensors", "*.jinja", "LICENSE*", "*.txt"]
@@ -26,7 +26,7 @@ def resolve_base(name: str, revision: str | None = None, *, lock: Path = LOCK) -
     if Path(name).is_dir():
         return Path(name)
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise CheckpointError(f"there is no model folder {name}")
+        raise NoModelError(f"there is no model folder {name}")
     locked = read_lock(lock)
     path = _fetch(name, revision or locked.get(name))
     commit = commit_of(path)

@@ -16,7 +16,7 @@ from typing import Any
 
 from qgpu.compiler.checkpoint import CONFIG, INDEX, MANIFEST, SINGLE, Folder, read_json, sha256
 from qgpu.compiler.checkpoint import write_json as write
-from qgpu.compiler.merge import refuse_source, staged
+from qgpu.compiler.merge import check_target, staged
 from qgpu.errors import CheckpointError, UsageError
 from qgpu.host.launch import Interpreter
 from qgpu.host.model import Model, gpu_config, load_hf
@@ -39,7 +39,7 @@ def quantise(
     gpu = gpu_config(folder)
     if "quantization_config" in folder.config:
         raise CheckpointError(f"{source} is quantised already")
-    refuse_source(source, target)
+    check_target(target, source)
     if importlib.util.find_spec("torchao") is None:
         raise UsageError("qgpu quantise needs torchao: pip install torchao")
     import torchao.quantization
