@@ -25,13 +25,13 @@ from qgpu.compiler.checkpoint import Folder
 from qgpu.compiler.emit import bf16, head_rows
 from qgpu.compiler.plan import Plan
 from qgpu.compiler.silence import chunks
+from qgpu.errors import CheckpointError
 
 LEAST_SIZE = 2.0**-5
 TEXT_TOKENS = 384
 HEAD_ROWS = 8192  # rows of the head in memory at a time
 WANTED_LOG = -20.0  # log of the share that all machine rows may have of a text's probability
-WANTED_SIGMA = 3.0  # deviations that unseen text must lie away from 0
-MAX_STRENGTH = 2.0**10
+STRENGTHS = (0.0, *(2.0**n for n in range(-2, 11)))
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,37 @@ def quiet_direction(states: np.ndarray, banned: np.ndarray) -> np.ndarray:
     """Unit direction along which the states' mean is largest next to their spread (a linear
     discriminant, its covariance shrunk by half to its mean variance); 0 on the ``banned`` dims."""
     covariance = np.cov(states.T)
-    covariance[np.diag_indices_from(covariance)] += np.trace(covariance) / len(covariance)
+    shrunk = np.trace(covariance) / len(covariance)
+    covariance[np.diag_indices_from(covariance)] += max(shrunk, np.finfo(np.float32).tiny)
     w = np.linalg.solve(covariance, states.mean(0))
     w[banned] = 0
-    unit: np.ndarray = w / np.linalg.norm(w)
+    unit: np.ndarray = w / max(np.linalg.norm(w), np.finfo(np.float32).tiny)
     return unit
+
+
+def unseen_sides(h: np.ndarray, banned: np.ndarray) -> np.ndarray:
+    """How far each state lies along the direction that the other half of the states gives."""
+    half = len(h) // 2
+    return np.concatenate([h[:half] @ quiet_direction(h[half:], banned),
+                           h[half:] @ quiet_direction(h[:half], banned)])  # fmt: skip
+
+
+def kl_of(log_shares: np.ndarray) -> np.ndarray:
+    """What new rows cost whose part of the text's probability has these logs."""
+    kl: np.ndarray = np.logaddexp(0, log_shares)
+    return kl
+
+
+def choose_strength(log_shares: np.ndarray, sides: np.ndarray) -> float:
+    """The least strength that makes the rows quiet at every unseen position, each taken a deviation
+    nearer to 0 than it lies; where none does, the one that costs the least on the mean. A base on
+    which any strength would cost more than it saves gets 0."""
+    cautious = sides - sides.std()
+    after = [log_shares - strength * cautious for strength in STRENGTHS]
+    for strength, log_share in zip(STRENGTHS, after, strict=True):
+        if log_share.max() <= WANTED_LOG:
+            return strength
+    return STRENGTHS[int(np.argmin([kl_of(log_share).mean() for log_share in after]))]
 
 
 def make_head(folder: Folder, plan: Plan, states: torch.Tensor) -> Head:
@@ -111,24 +137,25 @@ def make_head(folder: Folder, plan: Plan, states: torch.Tensor) -> Head:
     size, lead = size_for(folder, plan)
     rows = code_rows(folder, plan, size)
     h = states.float().numpy()
-    banned, half = code_dims(plan).ravel(), len(h) // 2
-    unseen = h[half:] @ quiet_direction(h[:half], banned)
-    sigma = float(unseen.mean() / max(unseen.std(), 1e-9))
-    direction = quiet_direction(h, banned)
-    sides, shares = h @ direction, text_shares(folder, states.float())
-    strength = 0.0
-    if min(unseen.min(), sides.min()) > 0 and sigma >= WANTED_SIGMA:
-        loud = np.logaddexp.reduce(h @ rows.T, axis=1)
-        need = float(((loud - shares - WANTED_LOG) / sides).max())
-        strength = float(np.clip(2.0 ** np.ceil(np.log2(max(need, 1.0))), 1.0, MAX_STRENGTH))
-    rows = bf16(rows - strength * direction.astype(np.float32))
-    share = np.logaddexp.reduce(h @ rows.T, axis=1) - shares
+    if not np.isfinite(h).all():
+        raise CheckpointError(f"{folder.path}: its own states of plain text are not finite numbers")
+    banned = code_dims(plan).ravel()
+    texts = text_shares(folder, states.float())
+    before = np.logaddexp.reduce(h @ rows.T, axis=1) - texts
+    unseen = unseen_sides(h, banned)
+    strength = choose_strength(before, unseen)
+    rows = bf16(rows - strength * quiet_direction(h, banned).astype(np.float32))
+    after = np.logaddexp.reduce(h @ rows.T, axis=1) - texts
+    kl_unseen = kl_of(before - strength * unseen)
     facts = {
         "size": size,
         "lead_of_every_code": lead,
         "quiet_strength": strength,
-        "text_from_zero_in_deviations": sigma,
+        "text_from_zero_in_deviations": float(unseen.mean() / max(unseen.std(), 1e-9)),
+        "text_on_the_wrong_side": int((unseen <= 0).sum()),
         "text_positions": len(h),
-        "kl_of_new_rows": float(np.log1p(np.exp(share)).max()),
+        "kl_without_the_direction": float(kl_of(before).mean()),
+        "kl_of_new_rows": float(kl_of(after).max()),
+        "kl_on_unseen_text": {"mean": float(kl_unseen.mean()), "max": float(kl_unseen.max())},
     }
     return Head(torch.from_numpy(rows).bfloat16(), facts)
