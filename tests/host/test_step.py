@@ -16,6 +16,7 @@ import pytest
 import torch
 from transformers.models.qwen3_5 import modeling_qwen3_5 as reference
 
+import qgpu.host.step as step_module
 from qgpu.compiler.plan import build_plan
 from qgpu.host.graph import StepGraph
 from qgpu.host.model import cache_argument
@@ -125,6 +126,21 @@ def test_every_layer_gives_what_the_modules_give(changes: dict[str, Any]) -> Non
         layer_by_layer(fused, want, model.config.layer_types)
     for name in ("ids", "position", "written", "count"):
         assert torch.equal(getattr(other, name), getattr(plain, name)), name
+
+
+@torch.inference_mode()
+def test_attention_in_several_stretches_of_several_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(step_module, "PARTS", 2)
+    monkeypatch.setattr(step_module, "BLOCK", 16)
+    model = small_model(13, layer_types=["full_attention", "linear_attention", "full_attention"])
+    first, cache = prefilled(model, [i * 11 % 251 for i in range(PROMPT)])
+    plain, other = pair(model, cache, first, PROMPT)
+    fused = fused_on(model, other)
+    want: list[torch.Tensor] = []
+    for layer in model.model.layers:
+        layer.register_forward_hook(lambda m, a, out: want.append(out.flatten().clone()))
+    plain._step()
+    layer_by_layer(fused, want, model.config.layer_types)
 
 
 def with_holes(seed: int) -> Any:
