@@ -197,8 +197,11 @@ def show_result(kernel: Kernel, result: Result, on: Backend) -> None:
 @click.option(
     "--sparse", is_flag=True, help="Use the circuit's weights alone, no base behind them."
 )
-@click.option("--draft", is_flag=True,
-              help="Let the interpreter draft the tokens and the model decide on each, by prefill.")
+@click.option(
+    "--draft",
+    is_flag=True,
+    help="Let the interpreter draft the tokens and the model decide on each, by prefill.",
+)
 @click.option("--check", is_flag=True, help="Replay the launch in a reference and compare.")
 @click.option("--sanitize", is_flag=True,
               help="First look for bad addresses, races and uninitialised reads.")  # fmt: skip

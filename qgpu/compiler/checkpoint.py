@@ -135,13 +135,24 @@ def read_header(file: Path) -> dict[str, Stored]:
     return stored
 
 
+def _weight_map(path: Path) -> dict[str, str]:
+    """Tensor -> shard, a file of the same folder."""
+    found = read_json(path).get("weight_map")
+    if not isinstance(found, dict) or not all(isinstance(file, str) for file in found.values()):
+        raise CheckpointError(f"{path} has no weight_map of names")
+    for file in found.values():
+        if Path(file).name != file:
+            raise CheckpointError(f"{path} names {file}, which is no file of this folder")
+    return found
+
+
 def read_tensors(folder: Path) -> dict[str, Stored]:
     """Every tensor of a folder; the index and the shards must say the same."""
     if not (folder / INDEX).exists():
         if not (folder / SINGLE).exists():
             raise CheckpointError(f"{folder} has no {SINGLE} and no {INDEX}")
         return read_header(folder / SINGLE)
-    wanted = read_json(folder / INDEX).get("weight_map", {})
+    wanted = _weight_map(folder / INDEX)
     stored: dict[str, Stored] = {}
     for shard in sorted(set(wanted.values())):
         for name, where in read_header(folder / shard).items():
@@ -196,6 +207,10 @@ class Folder:
         """The kind of every layer, explicit or by the interval."""
         text = self.text_config
         every = text.get("full_attention_interval", 4)
+        if not (text.get("layer_types") or isinstance(text.get("num_hidden_layers"), int)):
+            raise CheckpointError(
+                f"{self.path}: the config says neither layer_types nor num_hidden_layers"
+            )
         return text.get("layer_types") or [
             "linear_attention" if (i + 1) % every else "full_attention"
             for i in range(text["num_hidden_layers"])

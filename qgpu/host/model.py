@@ -54,6 +54,15 @@ def gpu_config(folder: Folder) -> dict[str, Any]:
     facts: dict[str, Any] | None = folder.config.get(GPU_KEY)
     if facts is None:
         raise CheckpointError(f"{folder.path} has no GPU in it: build one with `qgpu build`")
+    for key in ("spec", "circuit_layers", "first_token", "memory"):
+        if key not in facts:
+            raise CheckpointError(f"{folder.path}: its config says nothing of the machine's {key}")
+    try:
+        MachineSpec(**facts["spec"])
+    except (TypeError, ValueError) as problem:
+        raise CheckpointError(
+            f"{folder.path}: its config does not describe a machine: {problem}"
+        ) from None
     text = folder.text_config
     n = facts["circuit_layers"]
     kinds = text.get("layer_types")
