@@ -23,13 +23,20 @@ ACROSS = (Op.SHFL, Op.BALLOT)
 
 
 def mark(inst: Inst, epoch: int) -> Node:
-    """What stands for a barrier of the warp until ``align`` has seen it: there is nothing to do
-    at one if the lanes are in step. A store to word 0, which nothing else uses."""
+    """What stands for a barrier until ``align`` has seen it; for a barrier of the warp there is
+    nothing else if the lanes are in step. A store to word 0, which nothing else uses."""
     return Node(Op.ST, ZERO, ZERO, ZERO, origin=inst, epoch=epoch)
 
 
+def barrier_of(node: Node) -> Inst | None:
+    """The barrier of the whole CUDA block that a node stands for."""
+    return node.origin if _is_mark(node) and not _is_warp_barrier(node.origin) else None
+
+
 def _is_mark(node: Node) -> bool:
-    return node.op is Op.ST and node.a == ZERO == node.b and _is_warp_barrier(node.origin)
+    inst = node.origin
+    is_zero = node.op is Op.ST and node.a == ZERO == node.b
+    return is_zero and inst is not None and inst.opcode[0] in ("bar", "barrier")
 
 
 def _is_warp_barrier(inst: Inst | None) -> bool:
@@ -54,7 +61,7 @@ def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
     if n_threads == 1 or not places:
         return frozenset()
     while True:
-        partings = find_partings(graph, n_threads)
+        partings = list(find_partings(graph, n_threads).values())
         unsafe = {block for parting in partings for block in parting.unsafe(places)}
         headers = {
             header for parting in partings if parting.unsafe(places) for header in parting.ahead
@@ -65,7 +72,7 @@ def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
 
 
 def _looks_across(node: Node) -> bool:
-    return (node.op in ACROSS and is_synchronous(node.origin)) or _is_mark(node)
+    return (node.op in ACROSS or _is_mark(node)) and is_synchronous(node.origin)
 
 
 def _add_last_block(graph: Graph, header: Block) -> bool:
@@ -109,8 +116,8 @@ class Parting:
         return {block for block in places if block in self.between and block in again}
 
 
-def find_partings(graph: Graph, n_threads: int) -> list[Parting]:
-    """Every branch whose lanes may differ, with the values that differ for that reason."""
+def find_partings(graph: Graph, n_threads: int, across_warps: bool = False) -> dict[Block, Parting]:
+    """Every branch that lanes of a warp (or threads of any warp) can take either way."""
     ways = _Ways(graph)
     varying: set[Virtual] = set()
     n_definitions = Counter(node.dst for node in graph.nodes() if node.dst is not None)
@@ -121,7 +128,7 @@ def find_partings(graph: Graph, n_threads: int) -> list[Parting]:
         before = len(varying), len(partings)
         for block in graph.blocks:
             for node in block.nodes:
-                if node.dst is not None and (block.serial or _varies(node, varying)):
+                if node.dst is not None and (block.serial or _varies(node, varying, across_warps)):
                     varying.add(node.dst)
             parts = block.condition is not None and block.condition.reg in varying
             if parts and block not in partings:
@@ -135,11 +142,13 @@ def find_partings(graph: Graph, n_threads: int) -> list[Parting]:
                         ):
                             varying.add(dst)
         changed = before != (len(varying), len(partings))
-    return list(partings.values())
+    return partings
 
 
-def _varies(node: Node, varying: set[Virtual]) -> bool:
+def _varies(node: Node, varying: set[Virtual], across_warps: bool) -> bool:
     """Whether lanes that run the node together can get different results from it."""
+    if across_warps and node.op in ACROSS:
+        return True
     match node.op:
         case Op.TID:
             return True

@@ -20,6 +20,7 @@ from qgpu.ptx.coalesce import coalesce
 from qgpu.ptx.inline import inline
 from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import Block, Condition, Edge, Graph, Node, Value, Virtual
+from qgpu.ptx.named import refuse_mixed
 from qgpu.ptx.optimise import find_values, optimise
 from qgpu.ptx.pack import Limits, block_key, pack
 from qgpu.ptx.promote import place_frames, promote
@@ -54,6 +55,7 @@ def lower(
         raise LimitError("threads in a CUDA block", shape.n_threads, spec.n_threads)
     function = inline(module, kernel)
     graph, memory = make_graph(module, function, spec, shape, frozenset())
+    refuse_mixed(graph, shape.n_threads, module.file)
     unmet = align(graph, shape.n_threads)
     if unmet:
         graph, memory = make_graph(module, function, spec, shape, unmet)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qgpu.isa import Op
+from qgpu.isa import Immediate, Op
 from qgpu.ptx.align import mark
 from qgpu.ptx.masks import members
 from qgpu.ptx.mir import ZERO, Block, Edge, Value, imm
@@ -96,17 +96,27 @@ def barrier(s: Selector, inst: Inst) -> None:
     operands = list(inst.operands)
     if is_reduction:
         dst, *operands, source = operands
+    if not isinstance(s.word(operands[0]), Immediate):
+        raise s.fail("a barrier whose number is known only as the kernel runs is not supported")
     for count in operands[1:]:
         warps = -(-s.shape.n_threads // 32) * 32
         if not isinstance(count, Imm) or count.value not in (s.shape.n_threads, warps):
             raise s.fail("a barrier for a part of the threads is not supported")
     if not is_reduction:
         with s.guarded(branch=True):
+            note(s, inst)
             wait(s)
         return
     if s.inst.guard is not None:
         raise s.fail("a predicated bar.red is not supported")
+    note(s, inst)
     s.write(dst, _reduce(s, inst, s.truth(source)))
+
+
+def note(s: Selector, inst: Inst) -> None:
+    """Let ``named`` see a barrier where there are several."""
+    if s.names_barriers:
+        s.block.nodes.append(mark(inst, s.epoch))
 
 
 def wait(s: Selector) -> None:

@@ -20,6 +20,7 @@ from qgpu.machine import MachineSpec
 from qgpu.ptx.fold import Facts, simplify
 from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Node, Value, Virtual, imm
+from qgpu.ptx.named import has_several_numbers
 from qgpu.ptxir import TYPE_BYTES, Function, Imm, Inst, Not, Operand, Pair, Reg, Sym, Vec
 
 Rule = Callable[["Selector", Inst], None]
@@ -65,6 +66,7 @@ class Selector:
         self.ctaid: Value = ZERO
         self.carry = self.graph.fresh()
         self.uses_barrier = False
+        self.names_barriers = has_several_numbers(function)
 
     # --- errors and types
 
