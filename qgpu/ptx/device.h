@@ -1,9 +1,10 @@
 /* What CUDA C provides without an #include, for integer kernels, on clang's own builtins.
  *
  * A warp has 4 lanes here: warpSize reads 4 and is the default width of the shuffles, so a shuffle
- * with the default width moves the same values on a 32-lane GPU. Of a lane mask only the low 4 bits
- * count, and votes, __activemask and __match return masks of 4 bits. Floating point, printf,
- * malloc and the host API are not there. __syncthreads is a builtin of clang.
+ * with the default width moves the same values on a 32-lane GPU. The lane mask of all ones is the
+ * whole warp, and votes, __activemask and __match return masks of 4 bits (docs/ptx.md has a table).
+ * Floating point, printf, malloc and the host API are not there. __syncthreads is a builtin of
+ * clang.
  */
 #ifndef QGPU_DEVICE_H
 #define QGPU_DEVICE_H
