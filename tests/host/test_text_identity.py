@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 import torch
 
-from qgpu.compiler.checkpoint import Folder
+from qgpu.compiler.checkpoint import MANIFEST, Folder, read_json
 from qgpu.host.build import build
 from qgpu.host.drift import new_cache, run_text
 from qgpu.host.launch import Job
+from qgpu.host.margin import CHOSEN
 from qgpu.host.model import Model, cache_argument, load_hf
 from qgpu.host.probes import blocks_job
 from qgpu.host.standin import write_standin
@@ -29,14 +30,16 @@ from qgpu.tokens import Token
 pytestmark = pytest.mark.dense
 LENGTHS = (1, 63, 64, 65, 128, 129)
 N_TEXT = 2048
+COMMIT = "c0de" * 10
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     path = tmp_path_factory.mktemp("identity")
-    write_standin("tiny", path / "base", seed=3)
-    build(path / "base", path / "model", SMALL, pad=False)
-    return path / "base", path / "model"
+    base = path / "snapshots" / COMMIT  # as the hub's cache has it
+    write_standin("tiny", base, seed=3)
+    build(base, path / "model", SMALL, pad=False, base_name="some/base")
+    return base, path / "model"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +50,14 @@ def base(folders: tuple[Path, Path]) -> Any:
 @pytest.fixture(scope="module")
 def model(folders: tuple[Path, Path]) -> Model:
     return Model.load(folders[1], device="cpu")
+
+
+def test_the_manifest_says_of_what_base_and_with_what_margins(folders: tuple[Path, Path]) -> None:
+    facts = read_json(folders[1] / MANIFEST)["facts"]
+    assert facts["hub"] == {"model": "some/base", "commit": COMMIT}
+    assert [margin["launch"] for margin in facts["margins"]] == list(CHOSEN)
+    assert facts["least_margin"] == min(margin["lead"] for margin in facts["margins"]) > 1
+    assert facts["head"]["kl_on_unseen_text"]["max"] < 1e-6
 
 
 def text_of(n: int, seed: int = 0) -> list[int]:
