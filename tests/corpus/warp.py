@@ -147,4 +147,87 @@ __global__ void k(unsigned *out) {
 }""", [zeros(4, U32)], {0: [15] * 4}, block=4, warp_sensitive=True),
 ]  # fmt: skip
 
-CASES: tuple[Case, ...] = (*SHUFFLES, *PATTERNS)
+
+def _halved(values: list[int]) -> list[int]:
+    values, rounds = list(values), 0
+    while any(v > 3 for v in values):
+        rounds += 1
+        values = [v // (lane + 2) if v > 3 else v for lane, v in enumerate(values)]
+    return [v * 100 + rounds for v in values]
+
+
+def _exchanged(values: list[int]) -> list[int]:
+    for n in range(5):
+        values = [v + values[lane ^ 1] for lane, v in enumerate(values)]
+        values = [v // 3 + lane if v & 1 else v + n for lane, v in enumerate(values)]
+    return values
+
+
+def _through_shared(values: list[int]) -> list[int]:
+    for _ in range(4):
+        values = [v + values[lane ^ 1] for lane, v in enumerate(values)]
+        values = [v // (lane + 2) if v & 2 else v for lane, v in enumerate(values)]
+    return values
+
+
+def _after_loops(values: list[int]) -> list[int]:
+    for _ in range(3):
+        values = [v + sum(range(lane)) for lane, v in enumerate(values)]
+        values = [v + values[3] for v in values]
+    return values
+
+
+HALVE = """
+    int n = 0;
+    while (__any_sync(0xf, v > 3)) {
+        n++;
+        if (v > 3) { out[t] = v; v = v / (lane + 2); out[t] += n; }
+    }
+    v = v * 100 + n;"""
+EXCHANGE = """
+    for (int n = 0; n < 5; n++) {
+        v += __shfl_xor_sync(0xf, v, 1, 4);
+        if (v & 1) { out[t] = v; v = v / 3 + lane; out[t] += n; continue; }
+        v += n;
+    }"""
+UNEVEN = [[10, 21, 30, 47], [7, 1, 2, 90], [0, 0, 0, 5]]
+
+# Lanes part and come back to the instruction in a loop, or meet in groups with a mask of their own.
+IN_STEP = [
+    *(_warp_case(f"vote_ends_loop_with_an_arm_{n}", HALVE, data, _halved(data))
+      for n, data in enumerate(UNEVEN)),
+    *(_warp_case(f"shuffle_before_a_continue_{n}", EXCHANGE, data, _exchanged(data))
+      for n, data in enumerate(UNEVEN)),
+    _warp_case("syncwarp_before_an_arm", """
+    __shared__ volatile int s[4];
+    s[t] = v;
+    for (int n = 0; n < 4; n++) {
+        __syncwarp(0xf);
+        v += s[t ^ 1];
+        __syncwarp(0xf);
+        if (v & 2) { out[t] = v; v = v / (lane + 2); out[t] += n; }
+        s[t] = v;
+    }""", [1, 2, 3, 4], _through_shared([1, 2, 3, 4])),
+    _warp_case("ballot_of_two_groups",
+               "unsigned m = lane & 1 ? 0xa : 0x5; v = __ballot_sync(m, v > 15) * 16 + __all_sync(m, v > 5);",
+               FOUR, [65, 161, 65, 161]),
+    _warp_case("any_of_two_groups",
+               "unsigned m = lane & 1 ? 0xa : 0x5; v = (__any_sync(m, v == 20) != 0) + 2 * (__uni_sync(m, lane > 1) != 0);",
+               FOUR, [0, 1, 0, 1]),
+    _warp_case("match_of_two_groups", "unsigned m = lane & 1 ? 0xa : 0x5; v = __match_any_sync(m, v);",
+               [7, 7, 7, 8], [5, 2, 5, 8]),
+    _warp_case("ballot_of_the_active", """
+    if (v > 15) { unsigned m = __activemask(); out[t] = m; v = __ballot_sync(m, v > 25) * 16 + __popc(m); }""",
+               FOUR, [10, 12 * 16 + 3, 12 * 16 + 3, 12 * 16 + 3]),
+    _warp_case("shuffle_of_a_vote", """
+    unsigned m = __ballot_sync(0xf, v > 15);
+    if (v > 15) { out[t] = m; v = __shfl_sync(m, v, __ffs(m) - 1, 4) + 1; }""",
+               FOUR, [10, 21, 21, 21]),
+    _warp_case("shuffle_after_loops_of_other_lengths", """
+    for (int i = 0; i < 3; i++) {
+        for (int j = 0; j < lane; j++) { out[t] = v; v += j; }
+        v += __shfl_sync(0xf, v, 3, 4);
+    }""", [1, 2, 3, 4], _after_loops([1, 2, 3, 4])),
+]  # fmt: skip
+
+CASES: tuple[Case, ...] = (*SHUFFLES, *PATTERNS, *IN_STEP)
