@@ -12,6 +12,7 @@ import torch
 
 import qgpu
 from qgpu.errors import LaunchError
+from qgpu.host.chat.device import Device
 from qgpu.host.chat.model_text import ModelText, defuse
 from qgpu.host.chat.prompts import COMPUTE_TOOL, NORMAL_EXAMPLES, call_message, result_message
 from qgpu.host.chat.source import Request
@@ -106,6 +107,29 @@ def test_stopping(source: ModelText) -> None:
     for piece in source.generate(Request([USER], max_tokens=50, stop=lambda: len(seen) > 2)):
         seen.append(piece)
     assert len(seen) == 3
+
+
+def test_it_stops_while_the_prompt_is_read(source: ModelText, model: Model) -> None:
+    """After one layer of it: nothing is written, and the same prompt is read anew."""
+    asked: list[int] = []
+
+    def stop() -> bool:
+        asked.append(1)
+        return len(asked) == 2
+
+    assert list(source.generate(Request([USER], max_tokens=6, stop=stop))) == []
+    assert len(asked) == 2
+    text = list(source.generate(Request([USER], max_tokens=6)))
+    assert text == list(ModelText(model).generate(Request([USER], max_tokens=6)))
+    assert not any(layer._forward_pre_hooks for layer in model.hf.model.layers)
+
+
+def test_a_launch_stops_while_it_is_read(model: Model) -> None:
+    device = Device(model, stop=lambda: True)
+    kernel = qgpu.compile("__global__ void k(int *a) { a[0] = 1; }").kernel()
+    with pytest.raises(LaunchError, match="the launch was stopped"):
+        device.launch(kernel, (1,), (1,), [[0]])
+    assert not any(layer._forward_pre_hooks for layer in model.hf.model.layers)
 
 
 def test_the_end_of_the_turn_ends_the_text(

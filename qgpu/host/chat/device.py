@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -11,7 +12,6 @@ from typing import Any
 
 import qgpu
 from qgpu.errors import CheckError, Error, LaunchError
-from qgpu.tokens import Token
 
 KERNELS = Path(__file__).with_name("kernels")
 MAX_TOKENS = 50_000
@@ -89,27 +89,39 @@ class Device:
         """One launch; the arguments as they are afterwards."""
         if len(self.records) >= self.max_launches:
             raise LaunchError(f"this would take more than {self.max_launches} launches")
+        ask = self._budget()
         try:
-            result = qgpu.launch(
-                kernel, tuple(grid), tuple(block), list(args), on=self.backend, check=self.check,
-                shared_words=shared_words, max_tokens=self.max_tokens, watch=self._watch(),
-            )  # fmt: skip
+            with self._asking(ask):
+                result = qgpu.launch(
+                    kernel, tuple(grid), tuple(block), list(args), on=self.backend,
+                    check=self.check, shared_words=shared_words, max_tokens=self.max_tokens,
+                    watch=lambda token: ask(),
+                )  # fmt: skip
         except CheckError:
             self._record(kernel, grid, block, None)
             raise
         self._record(kernel, grid, block, result)
         return result.args
 
-    def _watch(self) -> Callable[[Token], None]:
+    def _asking(self, ask: Callable[[], None]) -> AbstractContextManager[None]:
+        """A model also asks while it reads the launch."""
+        if not hasattr(self.backend, "hf"):
+            return nullcontext()
+        from qgpu.host.chat.interrupt import asking
+
+        return asking(self.backend.hf, ask)
+
+    def _budget(self) -> Callable[[], None]:
+        """What raises once the launch was stopped or took too long."""
         end = time.monotonic() + self.max_seconds
 
-        def watch(token: Token) -> None:
+        def ask() -> None:
             if self.stop is not None and self.stop():
                 raise LaunchError("the launch was stopped")
             if time.monotonic() > end:
                 raise LaunchError(f"the launch took longer than {self.max_seconds:g} seconds")
 
-        return watch
+        return ask
 
     def _record(
         self,

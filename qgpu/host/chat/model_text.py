@@ -7,12 +7,14 @@ The logits of machine tokens are masked, and text that spells one is defused bef
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from qgpu.errors import CheckpointError, LaunchError
+from qgpu.host.chat.interrupt import asking
 from qgpu.host.chat.prefix import Prefixes
 from qgpu.host.chat.source import Message, Request, Usage
 
@@ -20,6 +22,15 @@ if TYPE_CHECKING:
     from qgpu.host.model import Model
 
 MAX_PENDING = 8  # tokens held back for a character that they spell together
+
+
+class Stopped(Exception):
+    """The prompt was not read to its end."""
+
+
+def _stop_reading(stop: Callable[[], bool]) -> None:
+    if stop():
+        raise Stopped
 
 
 def defuse(message: Message) -> Message:
@@ -77,7 +88,11 @@ class ModelText:
         """Text as it is written, up to the end of the turn, the token limit or ``stop``."""
         prompt = self.encode(request)
         self.usage = Usage(len(prompt), 0)
-        cache, logits = self._prefixes.read(prompt)
+        try:
+            with asking(self._model.hf, partial(_stop_reading, request.stop)):
+                cache, logits = self._prefixes.read(prompt)
+        except Stopped:
+            return
         pending: list[int] = []
         for _ in range(request.max_tokens):
             number = self._choose(logits)
