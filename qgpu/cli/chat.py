@@ -110,7 +110,7 @@ def serve(port: int, **options: Any) -> None:
     run(make_session("normal", options), port)
 
 
-@click.group("eval")
+@click.group("eval", epilog="Example:  qgpu eval chat --mode normal")
 def eval_group() -> None:
     """Run the project's own questions."""
 

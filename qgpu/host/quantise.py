@@ -2,7 +2,8 @@
 
 torchao's weight-only forms, written and read through transformers. The circuit, the embedding and
 the output head keep their bf16 bits; a whole launch is replayed before the copy appears. The copy
-of a multimodal checkpoint is its text model.
+of a multimodal checkpoint is its text model. A copy loads in transformers, but transformers 5.24
+cannot save a loaded one again.
 """
 
 from __future__ import annotations
