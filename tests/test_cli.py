@@ -477,9 +477,10 @@ QGPU = f"{sys.executable} -m qgpu"
 
 
 def test_a_reader_that_has_gone_ends_it_quietly(dot: Path) -> None:
-    for rest in ("", " --emit tokens"):
-        result = shell(f"({QGPU} compile {dot}{rest}; echo $? >&2) | true")
-        assert result.stderr == "1\n"
+    launch = shlex.join(["run", str(dot), *ARGS, "--interp"])
+    for command in (f"compile {dot}", f"compile {dot} --emit tokens", launch, f"{launch} --json"):
+        result = shell(f"({QGPU} {command}; echo $? >&2) | true")
+        assert result.stderr == "1\n", command
 
 
 def test_output_onto_a_full_disk_is_one_line(dot: Path) -> None:
