@@ -444,3 +444,43 @@ def test_an_unknown_kernel() -> None:
 @pytest.mark.parametrize("case", example_cases(), ids=str)
 def test_the_examples_are_clean(case: Case, opt: str) -> None:
     assert findings_of(case, opt) == []
+
+
+@pytest.mark.parametrize(
+    ("inside", "kind"),
+    [
+        ("out[8 + threadIdx.x] = 1;", OUT_OF_BOUNDS),
+        ("*(int *)((char *)out + 2) = 1;", MISALIGNED),
+        ("s[threadIdx.x] = 1;", OUT_OF_BOUNDS),
+        ("out[0] = s[1];", UNINITIALISED),
+        ("out[0] += local[out[1] + 1];", UNINITIALISED),
+    ],
+)
+def test_faults_between_taking_and_giving_a_lock(inside: str, kind: str) -> None:
+    source = f"""__device__ int lock;
+__global__ void k(int *out) {{
+    __shared__ int s[4];
+    int local[2]; local[0] = 1;
+    while (atomicCAS(&lock, 0, 1)) ;
+    {inside}
+    atomicExch(&lock, 0);
+}}"""
+    finding = only(watch(source, [8], block=6, opt="-O0"), kind, 6)
+    assert finding.thread in {(0, 0, 0), (4, 0, 0)}
+
+
+def test_threads_at_different_barriers_after_a_lock() -> None:
+    source = """__device__ int lock;
+__global__ void k(int *out) {
+    while (atomicCAS(&lock, 0, 1)) ;
+    int mine = ++*out;
+    atomicExch(&lock, 0);
+    if (mine & 1) {
+        __syncthreads();
+    } else {
+        out[1] = 1;
+        __syncthreads();
+    }
+}"""
+    finding = only(watch(source, [8], opt="-O0"), BARRIER, 7)
+    assert "line 7, line 10" in finding.message
