@@ -50,7 +50,7 @@ def is_synchronous(inst: Inst | None) -> bool:
     return inst.opcode[0] not in ("bar", "barrier") or _is_warp_barrier(inst)
 
 
-def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
+def align(graph: Graph, n_threads: int, is_grid: bool) -> frozenset[Inst]:
     """Give loops a last block where that helps; the instructions whose lanes may still differ."""
     places: dict[Block, list[Inst]] = {}
     for block in graph.blocks:
@@ -61,7 +61,7 @@ def align(graph: Graph, n_threads: int) -> frozenset[Inst]:
     if n_threads == 1 or not places:
         return frozenset()
     while True:
-        partings = list(find_partings(graph, n_threads).values())
+        partings = list(find_partings(graph, n_threads, is_grid).values())
         unsafe = {block for parting in partings for block in parting.unsafe(places)}
         headers = {
             header for parting in partings if parting.unsafe(places) for header in parting.ahead
@@ -102,6 +102,7 @@ class Parting:
     ``between``: the blocks on the ways from it to where the lanes certainly meet again; ``both``:
     those that either side reaches there; ``after``: what can follow the meeting. ``ahead``: blocks
     on every way at which the lanes do not meet, because those that are early go on from there.
+    ``over_blocks``: where the loop over CUDA blocks begins, behind which other threads run.
     """
 
     between: frozenset[Block]
@@ -109,6 +110,7 @@ class Parting:
     after: frozenset[Block]
     meeting: Block | None
     ahead: tuple[Block, ...]
+    over_blocks: Block | None
 
     def unsafe(self, places: Iterable[Block]) -> set[Block]:
         """Of the places, those that some lanes can run while others come back to them later."""
@@ -116,9 +118,14 @@ class Parting:
         return {block for block in places if block in self.between and block in again}
 
 
-def find_partings(graph: Graph, n_threads: int, across_warps: bool = False) -> dict[Block, Parting]:
-    """Every branch that lanes of a warp (or threads of any warp) can take either way."""
-    ways = _Ways(graph)
+def find_partings(
+    graph: Graph, n_threads: int, is_grid: bool, across_warps: bool = False
+) -> dict[Block, Parting]:
+    """Every branch that lanes of a warp (or threads of any warp) can take either way.
+
+    ``is_grid``: the first loop is the one over CUDA blocks; threads do not come back by it.
+    """
+    ways = _Ways(graph, is_grid)
     varying: set[Virtual] = set()
     n_definitions = Counter(node.dst for node in graph.nodes() if node.dst is not None)
     live_in, _ = liveness(graph)
@@ -162,7 +169,7 @@ def _varies(node: Node, varying: set[Virtual], across_warps: bool) -> bool:
 class _Ways:
     """Reachability and post-dominators of a graph, in the order of its blocks."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, is_grid: bool) -> None:
         self.order = {block: n for n, block in enumerate(layout(graph))}
         self.meetings = _post_dominators(graph)
         before = graph.predecessors()
@@ -171,6 +178,9 @@ class _Ways:
             for block in graph.blocks
             if any(self.order[b] >= self.order[block] for b in before[block])
         ]
+        self.over_blocks = (
+            min(self.headers, key=self.order.__getitem__, default=None) if is_grid else None
+        )
 
     def parting(self, block: Block) -> Parting:
         ahead: list[Block] = []
@@ -184,8 +194,8 @@ class _Ways:
                 break
             ahead.append(meeting)
         both = frozenset() if ends_here or not sides else frozenset.intersection(*sides)
-        after = _reach([meeting], None) if meeting is not None else frozenset()
-        return Parting(between, both, after, meeting, tuple(ahead))
+        after = _reach([meeting], self.over_blocks) if meeting is not None else frozenset()
+        return Parting(between, both, after, meeting, tuple(ahead), self.over_blocks)
 
 
 def _reach(starts: Iterable[Block], without: Block | None) -> frozenset[Block]:

@@ -14,7 +14,7 @@ from qgpu.isa import Forward, Guard, Instruction, MachineBlock, Op, Register, So
 from qgpu.kernel import LaunchShape, Lowered
 from qgpu.machine import MachineSpec
 from qgpu.ptx.align import align
-from qgpu.ptx.build_graph import build_graph
+from qgpu.ptx.build_graph import build_graph, n_cuda_blocks
 from qgpu.ptx.cfg import layout, liveness, loop_depths
 from qgpu.ptx.coalesce import coalesce
 from qgpu.ptx.inline import inline
@@ -55,11 +55,12 @@ def lower(
         raise LimitError("threads in a CUDA block", shape.n_threads, spec.n_threads)
     function = inline(module, kernel)
     graph, memory = make_graph(module, function, spec, shape, frozenset())
-    refuse_mixed(graph, shape.n_threads, module.file)
-    unmet = align(graph, shape.n_threads)
+    is_grid = n_cuda_blocks(shape) > 1
+    refuse_mixed(graph, shape.n_threads, is_grid, module.file)
+    unmet = align(graph, shape.n_threads, is_grid)
     if unmet:
         graph, memory = make_graph(module, function, spec, shape, unmet)
-        align(graph, shape.n_threads)
+        align(graph, shape.n_threads, is_grid)
     groups, colours = allocate(graph, spec, shape, memory)
     if len(groups) > spec.n_blocks:
         raise LimitError("machine blocks", len(groups), spec.n_blocks)

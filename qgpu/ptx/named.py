@@ -32,12 +32,16 @@ def _differ(numbers: list[Operand]) -> bool:
     return len(set(numbers)) > 1 or not all(isinstance(number, Imm) for number in numbers)
 
 
-def refuse_mixed(graph: Graph, n_threads: int, file: str) -> None:
+def refuse_mixed(graph: Graph, n_threads: int, is_grid: bool, file: str) -> None:
     """Refuse what can make threads wait at barriers of different numbers."""
     if not any(barrier_of(node) for node in graph.nodes()):
         return
-    for block in find_partings(graph, n_threads, across_warps=True):
-        met = [inst for successor in block.successors for inst in _first_barriers(successor)]
+    for block, parting in find_partings(graph, n_threads, is_grid, across_warps=True).items():
+        met = [
+            inst
+            for successor in block.successors
+            for inst in _first_barriers(successor, parting.over_blocks)
+        ]
         if _differ([number for inst in met if (number := _number(inst)) is not None]):
             line = met[-1].place(file)
             raise CompileError(
@@ -46,10 +50,11 @@ def refuse_mixed(graph: Graph, n_threads: int, file: str) -> None:
             )  # fmt: skip
 
 
-def _first_barriers(start: Block) -> list[Inst]:
+def _first_barriers(start: Block, without: Block | None) -> list[Inst]:
     """The barriers that a thread can come to first."""
     found: list[Inst] = []
-    seen, work = {start}, [start]
+    seen = {start, without}
+    work = [start] if start is not without else []
     while work:
         block = work.pop()
         barriers = [inst for inst in map(barrier_of, block.nodes) if inst is not None]

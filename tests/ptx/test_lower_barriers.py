@@ -64,3 +64,9 @@ def test_what_a_single_barrier_cannot_do_is_refused(body: str, message: str) -> 
     with pytest.raises(CompileError, match=message) as caught:
         run_both(ptx_kernel(f"{HEAD} {body} ret;", n_params=1), [[0] * 8], block=(8, 1, 1))
     assert "bar" in str(caught.value)
+
+
+def test_a_thread_that_ends_does_not_wait_in_the_next_cuda_block() -> None:
+    body = f"{HEAD} bar.sync 1; @%p1 bra E; bar.sync 2; st.global.u32 [%d1], 5; E: ret;"
+    got = run_both(ptx_kernel(body, n_params=1), [[0] * 8], grid=(2, 1, 1), block=(8, 1, 1))
+    assert got.blocks[0] == got.ptx[0] == [0] * 4 + [5] * 4

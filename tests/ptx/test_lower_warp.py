@@ -115,6 +115,26 @@ def test_lanes_meet(body: str, opt: str) -> None:
             assert has_no_trap(got)
 
 
+GRID = """
+    if (t < 2) { a[t + 8] += v; x = __ballot_sync(0x3, v & 1); a[t + 12] += x; }
+    for (int i = 0; i < n; i++) if (v & 1) { v += __popc(__ballot_sync(__activemask(), 1)); }
+    if (t == 3) return;
+    a[t + 16 + 4 * blockIdx.x] = __ballot_sync(0x7, v & 4) + x;"""
+
+
+@pytest.mark.parametrize("opt", LEVELS)
+def test_lanes_of_one_cuda_block_do_not_wait_for_those_of_the_next(opt: str) -> None:
+    for data in DATA:
+        got = run_both(
+            cuda(GRID), [data, 3], grid=(2, 1, 1), block=(4, 1, 1), is_cuda=True, opt=opt
+        )
+        assert got.blocks == got.ptx
+        first = cuda("if (t < 2) { a[t + 8] += v; x = __ballot_sync(0x3, v & 1); a[t + 12] = x; }")
+        assert has_no_trap(
+            run_both(first, [data, 3], grid=(2, 1, 1), block=(4, 1, 1), is_cuda=True, opt=opt)
+        )
+
+
 MASKED = {
     "two halves": "unsigned m = t & 1 ? 0xa : 0x5; a[t] = __ballot_sync(m, v > 20) * 16 + n;",
     "all": "unsigned m = t & 1 ? 0xa : 0x5; a[t] = __all_sync(m, t & 1) + 2 * __uni_sync(m, v);",
@@ -238,7 +258,7 @@ def partings_of(body: str, n_threads: int = 4) -> int:
     memory = Memory(module, function, REFERENCE, shape)
     graph = build_graph(function, REFERENCE, shape, memory, "k", frozenset())
     optimise(graph, n_threads, REFERENCE.n_stages, memory.constants)
-    return len(find_partings(graph, n_threads))
+    return len(find_partings(graph, n_threads, is_grid=False))
 
 
 @pytest.mark.parametrize(
