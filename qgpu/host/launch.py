@@ -194,9 +194,9 @@ def launch(
     start = time.perf_counter()
     execution = on.execute(job, see)
     seconds = time.perf_counter() - start
-    if checker is not None:
-        checker.finish(execution.memory)
     reason = lowered.trap_reason(execution.memory)
+    if checker is not None:
+        checker.finish(execution.memory, failed=reason is not None)
     if reason:
         raise LaunchError(reason)
     return Result(

@@ -183,3 +183,20 @@ def test_the_check_of_the_interpreter_can_fail(monkeypatch: pytest.MonkeyPatch) 
         qgpu.CheckError, match=r"argument 3 differs at element 0: -?\d+ from the mach"
     ):
         qgpu.launch(kernel(DOT), block=3, args=dot_args(), check=True)
+
+
+@pytest.mark.parametrize("check", [False, True])
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        ("if (a[t] == 2)\n__trap();", "k.cu:3: trap [trap]"),
+        ("for (int i = 0; i < 4; i++)\nif (i == t) a[t] = __shfl_sync(0xf, a[t], 0);",
+         "k.cu:3: lanes that the mask names come at another time"),
+    ],
+)  # fmt: skip
+def test_a_launch_that_fails_says_where_and_why(body: str, message: str, check: bool) -> None:
+    source = f"__global__ void k(int *a) {{ int t = threadIdx.x;\n{body}\n}}"
+    failing = qgpu.compile(source, file="k.cu").kernel("k")
+    with pytest.raises(qgpu.LaunchError) as caught:
+        qgpu.launch(failing, block=4, args=[np.arange(4, dtype=np.int32)], check=check)
+    assert str(caught.value).startswith(message)
