@@ -144,6 +144,10 @@ def _jacobi(steps: int) -> list[int]:
     return v
 
 
+def _armed(t: int) -> int:
+    return EIGHT[t] * 3 if t & 1 else EIGHT[t] + 100
+
+
 OTHERS = [
     case("sync_transpose", """
 __global__ void k(const int *in, int *out) {
@@ -259,6 +263,28 @@ __global__ void k(int *out) {
     __syncthreads();
     if (t >= 4) out[t] = out[t - 4] * 2 + s[t];
 }""", [zeros(8)], {0: [-4, 34, -8, 136, -8 - 4, 68 + 32, -16 - 6, 272 + 128]}, block=8),
+    case("sync_barriers_of_two_numbers", """
+__global__ void k(const int *in, int *out) {
+    __shared__ int s[8];
+    int t = threadIdx.x;
+    s[t] = in[t];
+    asm volatile("bar.sync 1;" ::: "memory");
+    int v = s[7 - t];
+    asm volatile("barrier.sync 2;" ::: "memory");
+    s[t] = v * 2 + t;
+    asm volatile("bar.sync 1;" ::: "memory");
+    out[t] = s[(t + 3) % 8];
+}""", [i32(*EIGHT), zeros(8)],
+         {1: [EIGHT[7 - (t + 3) % 8] * 2 + (t + 3) % 8 for t in range(8)]}, block=8),
+    case("sync_named_barriers_in_the_arms_of_a_branch", """
+__global__ void k(const int *in, int *out) {
+    __shared__ int s[8];
+    int t = threadIdx.x;
+    if (t & 1) { s[t] = in[t] * 3; asm volatile("barrier.sync 5;" ::: "memory"); }
+    else { s[t] = in[t] + 100; asm volatile("barrier.sync 5;" ::: "memory"); }
+    out[t] = s[t ^ 1] - s[7 - t];
+}""", [i32(*EIGHT), zeros(8)],
+         {1: [_armed(t ^ 1) - _armed(7 - t) for t in range(8)]}, block=8),
 ]  # fmt: skip
 
 CASES: tuple[Case, ...] = (
