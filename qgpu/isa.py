@@ -222,6 +222,8 @@ class Target:
     """Where a lane goes: machine block ``block``; or it ends (``exit``); or it waits first.
 
     ``barrier``: the lane waits until every living lane of the launch waits, then enters ``block``.
+    ``yields``: the lane lets every other lane go on first, then enters ``block`` (the way back of
+    a loop that waits for another lane). Not together with ``barrier``.
     ``serial``: the target block runs one lane at a time, lowest lane first (for atomics);
     every target that names the block must say the same.
     """
@@ -230,11 +232,13 @@ class Target:
     exit: bool = False
     barrier: bool = False
     serial: bool = False
+    yields: bool = False
 
     def __str__(self) -> str:
         if self.exit:
             return "exit"
-        before, after = "barrier " * self.barrier, " serial" * self.serial
+        before = "barrier " * self.barrier + "yield " * self.yields
+        after = " serial" * self.serial
         return f"{before}B{self.block}{after}"
 
 
@@ -277,7 +281,7 @@ def _source_fields(spec: MachineSpec, name: str) -> list[tuple[str, int]]:
 
 def _target_fields(spec: MachineSpec, name: str) -> list[tuple[str, int]]:
     return [(f"{name}.pc", spec.block_bits), (f"{name}.alive", 1), (f"{name}.wait", 1),
-            (f"{name}.serial", 1)]  # fmt: skip
+            (f"{name}.serial", 1), (f"{name}.yields", 1)]  # fmt: skip
 
 
 def record_layout(spec: MachineSpec, record: int) -> list[tuple[str, int]]:
@@ -311,7 +315,7 @@ def _target_values(name: str, target: Target | None) -> dict[str, int]:
     if target is None or target.exit:
         return {}
     return {f"{name}.pc": target.block, f"{name}.alive": 1, f"{name}.wait": int(target.barrier),
-            f"{name}.serial": int(target.serial)}  # fmt: skip
+            f"{name}.serial": int(target.serial), f"{name}.yields": int(target.yields)}  # fmt: skip
 
 
 def _pack(layout: list[tuple[str, int]], values: dict[str, int]) -> int:

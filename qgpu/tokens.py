@@ -100,12 +100,19 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class Resume:
+    """No other lane can go on: those that yielded go on."""
+
+
+@dataclass(frozen=True)
 class Halt:
     """No lane lives: the launch has ended."""
 
 
-Token = Exec | Val | Uniform | Sign | Mem | Rom | Warp | Go | Barrier | Halt
-KINDS: tuple[type, ...] = (Exec, Val, Uniform, Sign, Mem, Rom, Warp, Go, Barrier, Halt)
+Token = Exec | Val | Uniform | Sign | Mem | Rom | Warp | Go | Barrier | Resume | Halt
+KINDS: tuple[type, ...] = (
+    Exec, Val, Uniform, Sign, Mem, Rom, Warp, Go, Barrier, Resume, Halt,
+)  # fmt: skip
 KIND_BITS = 4
 VALUE_KINDS = (Val, Uniform, Sign)
 HEADER_KINDS = (Exec, Mem, Rom)

@@ -41,7 +41,7 @@ def writing(what: str) -> Iterator[Callable[[int], None]]:
 @click.option("--base", default=None, metavar="DIR_OR_HUB_ID",
               help="The Qwen3.5 checkpoint to build on  [default: Qwen/Qwen3.5-2B]")  # fmt: skip
 @click.option("--out", default=DEFAULT_MODEL, show_default=True, metavar="DIR")
-@click.option("--revision", default=None, help="The hub revision, if not the newest.")
+@click.option("--revision", default=None, help="The hub revision, if not the pinned one.")
 @click.option("--spec", "spec_name", type=click.Choice(sorted(SPECS)), default="reference",
               show_default=True, help="The machine to build.")  # fmt: skip
 @click.option("--no-proof", is_flag=True, help="Skip the proof of silence over every text row.")

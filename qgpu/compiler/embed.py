@@ -19,6 +19,7 @@ from qgpu.tokens import (
     Exec,
     Go,
     Mem,
+    Resume,
     Rom,
     Sign,
     Token,
@@ -43,7 +44,7 @@ def field_sizes(spec: MachineSpec) -> dict[str, int]:
     lanes = spec.n_lanes
     return {
         "is.exec": 1, "is.value": 1, "is.header": 1, "is.mem": 1, "is.rom": 1, "is.go": 1,
-        "is.barrier": 1, "is.warp": 1,
+        "is.barrier": 1, "is.resume": 1, "is.warp": 1,
         "slot": spec.n_stages,  # one-hot, value tokens
         "later": spec.n_stages,  # slots whose turn is still to come
         "piece": N_PIECES,  # pieces that a value token sets
@@ -155,4 +156,6 @@ def token_fields(spec: MachineSpec, token: Token) -> dict[str, list[int]]:
             fields |= {"is.go": [1]}
         case Barrier():
             fields |= {"is.barrier": [1]}
+        case Resume():
+            fields |= {"is.resume": [1]}
     return fields

@@ -13,12 +13,12 @@ from qgpu.compiler.front import Machine
 from qgpu.compiler.serialize import Candidate, Output, Stores
 from qgpu.compiler.space import ONE, Field, Form, total
 from qgpu.machine import WORD_BITS
-from qgpu.tokens import Barrier, Exec, Halt
+from qgpu.tokens import Barrier, Exec, Halt, Resume
 
 PIN_ROW = 127  # the row that carries the pin of a table whose rows are read together
 PAD_ROW = 64  # rows from here on stay empty; they only pad a query to 4**k rows
 
-TARGET_FIELDS = ("pc", "alive", "wait", "serial")
+TARGET_FIELDS = ("pc", "alive", "wait", "serial", "yields")
 
 
 @dataclass
@@ -29,10 +29,11 @@ class LaneState:
     alive: Field
     wait: Field
     serial: Field
+    yields: Field
 
 
 def lane_states(m: Machine, name: str) -> list[LaneState]:
-    sizes = {"pc": m.spec.block_bits, "alive": 1, "wait": 1, "serial": 1}
+    sizes = dict.fromkeys(TARGET_FIELDS, 1) | {"pc": m.spec.block_bits}
     return [
         LaneState(*(m.space.alloc(f"{name}{lane}.{f}", sizes[f]) for f in TARGET_FIELDS))
         for lane in range(m.n_lanes)
@@ -79,14 +80,23 @@ def _warp_rows(m: Machine, first: Form) -> dict[int, Form]:
     return {w: hot[w] for w in range(m.spec.n_warps)} | {PIN_ROW: first}
 
 
-def wait_head(m: Machine, name: str, lane: int, state: LaneState, query: dict[int, Form],
-              out: list[Form]) -> Head:  # fmt: skip
-    """Lane's waiting flags: row = warp, value dim = warp; a barrier wipes them all."""
+def wait_heads(m: Machine, name: str, lane: int, state: LaneState, query: dict[int, Form],
+               out: list[Form], yielding: Form | None = None) -> list[Head]:  # fmt: skip
+    """Lane's waiting flags: row = warp, value dim = warp. A barrier wipes those of lanes that wait
+    at it, Resume those of lanes that yielded; a lane has one at most, so both add up in ``out``.
+    The warps whose lane yielded are counted in ``yielding``."""
     e = m.embed
-    fresh = e["is.go"][0] + e["is.barrier"][0]
-    value = [hot + state.wait[0] - 1 for hot in e["warp.hot"]]
-    return Head(name, _warp_rows(m, fresh), query, bits_to(value), e["moves"][lane] + fresh, ONE,
-                bits_to(out), clear=fresh, pin=fresh)  # fmt: skip
+    heads = []
+    for reason, flag, end in (("wait", state.wait, "barrier"), ("yield", state.yields, "resume")):
+        fresh = e["is.go"][0] + e[f"is.{end}"][0]
+        value, target = [hot + flag[0] - 1 for hot in e["warp.hot"]], list(out)
+        if reason == "yield" and yielding is not None:
+            value, target = [*value, flag[0]], [*out, yielding]
+        heads.append(
+            Head(f"{reason}{name}.lane{lane}", _warp_rows(m, fresh), query, bits_to(value),
+                 e["moves"][lane] + fresh, ONE, bits_to(target), clear=fresh, pin=fresh)
+        )  # fmt: skip
+    return heads
 
 
 @dataclass
@@ -101,6 +111,8 @@ class Warps:
     chosen: Field
     bits: Field
     any_alive: Field
+    yielding: Field
+    any_yield: Field
 
 
 def survey(m: Machine, layer: Layer, states: list[LaneState]) -> Warps:
@@ -113,6 +125,7 @@ def survey(m: Machine, layer: Layer, states: list[LaneState]) -> Warps:
         space.alloc("warp.runnable", n_warps), space.alloc("warp.can_run", n_warps),
         space.alloc("warp.goes_on", n_warps), space.alloc("warp.chosen", n_warps),
         space.alloc("warp.bits", m.spec.warp_bits), space.alloc("warp.any_alive", 1),
+        space.alloc("warp.yielding", 1), space.alloc("warp.any_yield", 1),
     )  # fmt: skip
     go = e["is.go"][0]
     for lane, state in enumerate(states):
@@ -123,13 +136,14 @@ def survey(m: Machine, layer: Layer, states: list[LaneState]) -> Warps:
             Head(f"alive.lane{lane}", _warp_rows(m, go), _all_rows(m), bits_to(value),
                  e["moves"][lane] + go, 1 - e["is.warp"][0], bits_to(warps.alive[lane]), pin=go)
         )  # fmt: skip
-        layer.heads.append(
-            wait_head(m, f"wait.lane{lane}", lane, state, _all_rows(m), list(warps.wait[lane]))
+        layer.heads += wait_heads(
+            m, "", lane, state, _all_rows(m), list(warps.wait[lane]), warps.yielding[0]
         )
     for alive, wait in zip(warps.alive, warps.wait, strict=True):
         for w in range(n_warps):
             layer.relu(alive[w] - wait[w], warps.runnable[w])
     layer.step(total(alive.sum for alive in warps.alive), warps.any_alive[0])
+    layer.step(warps.yielding[0], warps.any_yield[0])
     return warps
 
 
@@ -173,10 +187,9 @@ def compare_lanes(m: Machine, layer: Layer, states: list[LaneState], warps: Warp
         one_row = dict(enumerate(warps.chosen)) | dict.fromkeys(
             (PIN_ROW, PAD_ROW, PAD_ROW + 1), ONE
         )
-        layer.heads.append(
-            wait_head(m, f"wait_again.lane{lane}", lane, state, one_row,
-                      [stand.wait[0]] * m.spec.n_warps)
-        )  # fmt: skip
+        layer.heads += wait_heads(
+            m, "_again", lane, state, one_row, [stand.wait[0]] * m.spec.n_warps
+        )
     pairs = [(i, j) for i in range(n) for j in range(n) if i != j]
     order = Order(
         stands,
@@ -207,7 +220,7 @@ def pick_lanes(m: Machine, layer: Layer, order: Order) -> None:
 
 def say_schedule(m: Machine, layer: Layer, order: Order, warps: Warps,
                  candidates: list[Candidate], stores: Stores, out: Output) -> None:  # fmt: skip
-    """Exec, Barrier or Halt, where no value and no store is left."""
+    """Exec, Barrier, Resume or Halt, where no value and no store is left."""
     now, following = candidates
     idle = 1 - now.first.sum - total(following.slot) - stores.leader.sum
     runs = idle + warps.chosen.sum - 1
@@ -222,5 +235,6 @@ def say_schedule(m: Machine, layer: Layer, order: Order, warps: Warps,
         layer.select(runs, leads, mask)
         layer.relu(runs + order.runs[lane] - 1 - leads - stand.serial[0], mask)
     stuck = idle - warps.chosen.sum
-    layer.relu(stuck + warps.any_alive[0] - 1, out.kind(Barrier))
+    layer.relu(stuck + warps.any_yield[0] - 1, out.kind(Resume))
+    layer.relu(stuck + warps.any_alive[0] - warps.any_yield[0] - 1, out.kind(Barrier))
     layer.relu(stuck - warps.any_alive[0], out.kind(Halt))

@@ -29,6 +29,7 @@ from qgpu.tokens import (
     Exec,
     Halt,
     Mem,
+    Resume,
     Sign,
     Token,
     Uniform,
@@ -114,6 +115,8 @@ def _say(replay: _Replay, token: Token) -> str:
             return f"store to word {address} from {_lanes_text(mask)}"
         case Barrier():
             return "every living thread has arrived: the barrier opens"
+        case Resume():
+            return "no other thread can go on: those that yielded do"
         case Halt():
             return "no thread lives: the launch has ended"
     if isinstance(replay.header, Mem):
@@ -181,7 +184,8 @@ class _Inside:
         lane = self._machine.lanes[warp][number]
         if not lane.alive:
             return "exit"
-        return f"{'barrier, then ' if lane.waiting else ''}B{lane.pc}"
+        before = "barrier, then " if lane.waiting else "yielded, then " if lane.yielded else ""
+        return f"{before}B{lane.pc}"
 
 
 def _stage_json(event: StageEvent) -> dict[str, Any]:
@@ -316,7 +320,8 @@ def chrome_events(data: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for warp in used:
         yield {"ph": "M", "pid": 0, "tid": warp, "name": "thread_name",
                "args": {"name": f"warp {warp}"}}  # fmt: skip
-    starts = [n for n, step in enumerate(steps) if step["kind"] in ("Exec", "Barrier", "Halt")]
+    scheduled = ("Exec", "Barrier", "Resume", "Halt")
+    starts = [n for n, step in enumerate(steps) if step["kind"] in scheduled]
     ends = [*starts[1:], len(steps)]
     warp = 0
     for start, end in zip(starts, ends, strict=True):

@@ -26,7 +26,7 @@ from qgpu.isa import (
     Unit,
 )
 from qgpu.machine import WORD_BYTES, MachineSpec
-from qgpu.tokens import Barrier, Exec, Halt, Mem, Token, lanes_of, name_of, spell_value
+from qgpu.tokens import Barrier, Exec, Halt, Mem, Resume, Token, lanes_of, name_of, spell_value
 
 DEFAULT_MAX_TOKENS = 1_000_000
 Words = Sequence[int]  # one word a lane
@@ -157,6 +157,8 @@ def check_blocks(spec: MachineSpec, blocks: Sequence[MachineBlock]) -> None:
                 continue
             if not 0 <= target.block < len(blocks):
                 raise CompileError(f"B{index}: there is no block {target.block} to go to")
+            if target.barrier and target.yields:
+                raise CompileError(f"B{index}: a lane cannot wait at a barrier and yield at once")
             if serial.setdefault(target.block, target.serial) != target.serial:
                 raise CompileError(f"B{target.block} is entered both serially and not")
 
@@ -172,12 +174,18 @@ class _Lane:
     alive: bool = False
     waiting: bool = False
     serial: bool = False
+    yielded: bool = False
+
+    @property
+    def runnable(self) -> bool:
+        return self.alive and not self.waiting and not self.yielded
 
     def go(self, target: Target) -> None:
         self.pc = 0 if target.exit else target.block
         self.alive = not target.exit
         self.waiting = target.barrier and self.alive
         self.serial = target.serial and self.alive
+        self.yielded = target.yields and self.alive
 
 
 class Machine:
@@ -220,26 +228,28 @@ class Machine:
     # scheduling
 
     def _runnable(self, warp: int) -> bool:
-        return any(lane.alive and not lane.waiting for lane in self.lanes[warp])
+        return any(lane.runnable for lane in self.lanes[warp])
 
     def _choose(self, warp: int) -> Exec:
         """The Exec of a warp with a runnable lane: its runnable lanes with the least pc."""
         lanes = enumerate(self.lanes[warp])
-        runnable = [(lane.pc, n) for n, lane in lanes if lane.alive and not lane.waiting]
+        runnable = [(lane.pc, n) for n, lane in lanes if lane.runnable]
         pc, lowest = min(runnable)
         if self.lanes[warp][lowest].serial:
             return Exec(pc, warp, 1 << lowest)
         return Exec(pc, warp, sum(1 << lane for at, lane in runnable if at == pc))
 
-    def next_token(self) -> Exec | Barrier | Halt:
+    def next_token(self) -> Exec | Barrier | Resume | Halt:
         """What the scheduler says when no value or store is left to write."""
         if self._runnable(self.warp):
             return self._choose(self.warp)
         for warp in range(self.spec.n_warps):
             if self._runnable(warp):
                 return self._choose(warp)
-        alive = any(lane.alive for warp in self.lanes for lane in warp)
-        return Barrier() if alive else Halt()
+        lanes = [lane for warp in self.lanes for lane in warp]
+        if any(lane.yielded for lane in lanes):
+            return Resume()
+        return Barrier() if any(lane.alive for lane in lanes) else Halt()
 
     # execution
 
@@ -323,6 +333,13 @@ class Machine:
         self.executions[exec_.block] += 1
         return written
 
+    def _release(self, token: Barrier | Resume) -> None:
+        for lane in (lane for warp in self.lanes for lane in warp):
+            if isinstance(token, Resume):
+                lane.yielded = False
+            else:
+                lane.waiting = False
+
     def iter_tokens(
         self,
         memory: Sequence[int] = (),
@@ -341,9 +358,8 @@ class Machine:
             written: list[Token] = []
             if isinstance(token, Exec):
                 written = self.execute(token)
-            elif isinstance(token, Barrier):
-                for lane in (lane for warp in self.lanes for lane in warp):
-                    lane.waiting = False
+            elif isinstance(token, Barrier | Resume):
+                self._release(token)
             for said in (token, *written):
                 n_tokens += 1
                 if n_tokens > max_tokens:

@@ -1,4 +1,4 @@
-"""Random machine programs: every operation, guards, forwards, stores, branches, barriers."""
+"""Random machine programs: every operation, guards, stores, branches, barriers, yields."""
 
 from __future__ import annotations
 
@@ -80,7 +80,10 @@ class _Maker:
         to = self.rng.randrange(block + 1, self.n_blocks + 1)
         if to == self.n_blocks:
             return Target(exit=True)
-        return Target(to, barrier=self.rng.random() < 0.15, serial=self.serial[to])
+        waits = self.rng.choices(("", "barrier", "yield"), (6, 1, 1))[0]
+        return Target(
+            to, barrier=waits == "barrier", serial=self.serial[to], yields=waits == "yield"
+        )
 
     def address(self, stage: int) -> tuple[Source, Source]:
         rng, size = self.rng, self.spec.n_bytes
