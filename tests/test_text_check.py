@@ -34,8 +34,26 @@ def test_parts_without_a_model_leave_reasons(
     said = json.loads(out.read_text())
     missing = tmp_path / "work" / "base"
     assert said["drift"]["drift: failed"] == f"NoModelError: there is no model folder {missing}"
-    assert said["fla"] == {"not run": "flash-linear-attention is not installed"}
+    assert said["fla"]["not run"] == "flash-linear-attention is not installed"
+    assert (
+        said["fla"]["memory"]["peak GiB"] >= said["fla"]["memory"]["peak GiB without mapped files"]
+    )
     assert {"date", "card", "torch", "transformers"} <= set(said)
+
+
+def test_parts_that_do_not_run_again_stay_with_add(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "text.json"
+    out.write_text(json.dumps({"dense": {"load": "kept"}, "fla": {"load": "older"}}))
+    monkeypatch.setattr(sys, "argv", [
+        "text_check.py", "--out", str(out), "--work", str(tmp_path), "--limit", "5",
+        "--add", "--parts", "fla",
+    ])  # fmt: skip
+    text_check.main()
+    said = json.loads(out.read_text())
+    assert said["dense"] == {"load": "kept"}
+    assert said["fla"] == {"not run": "no time was left"}
 
 
 def test_no_part_starts_when_the_time_is_over(

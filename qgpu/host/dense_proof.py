@@ -45,8 +45,9 @@ def prove_dense(
     rows: int | None = None,
     progress: Callable[[int], None] = lambda n: None,
 ) -> DenseProof:
-    """Feed ``launch``, then the first ``rows`` rows of the table (all of text by default)."""
+    """Feed ``launch``, then ``rows`` rows of the table, evenly spread (all of text by default)."""
     rows = model.first_token if rows is None else rows
+    fed = torch.arange(rows, device=model.device) * model.first_token // rows
     cache, seen = model.new_cache(), []
 
     def stop(module: Any, args: Any, kwargs: Any) -> None:
@@ -60,7 +61,7 @@ def prove_dense(
     hook = layer.register_forward_pre_hook(stop, with_kwargs=True)
     try:
         for start in range(0, rows, CHUNK):
-            ids = torch.arange(start, min(start + CHUNK, rows), device=model.device)[None]
+            ids = fed[start : start + CHUNK][None]
             with suppress(_AtTheBaseError):
                 model.hf.model(input_ids=ids, use_cache=True, **{model._cache_argument: cache})
             came, wanted = seen.pop(), model.hf.get_input_embeddings()(ids)

@@ -51,6 +51,14 @@ def test_a_layer_that_writes_its_state_on_text_is_counted(model: Model) -> None:
     assert (proof.changed, proof.touched) == (0, 1) and not proof.holds
 
 
+def test_some_rows_are_spread_over_the_table(model: Model) -> None:
+    fed: list[torch.Tensor] = []
+    embed = model.hf.get_input_embeddings()
+    embed.register_forward_pre_hook(lambda module, args: fed.append(args[0]))
+    prove_dense(model, [model.first_token], rows=4)
+    assert fed[-1].tolist() == [[0, 128, 256, 384]]
+
+
 def test_a_pass_that_was_stopped_leaves_no_hook(model: Model) -> None:
     prove_dense(model, [model.first_token], rows=3)
     assert not model.hf.model.layers[N_CIRCUIT]._forward_pre_hooks
