@@ -190,12 +190,20 @@ class _Ways:
             sides = [_reach([successor], meeting) for successor in block.successors]
             between = frozenset().union(*sides)
             ends_here = len(sides) < len(block.edges)
-            if meeting is None or all(self.order[b] < self.order[meeting] for b in between):
+            if meeting is None or self._meet_at(meeting, between | {block}):
                 break
             ahead.append(meeting)
         both = frozenset() if ends_here or not sides else frozenset.intersection(*sides)
         after = _reach([meeting], self.over_blocks) if meeting is not None else frozenset()
         return Parting(between, both, after, meeting, tuple(ahead), self.over_blocks)
+
+    def _meet_at(self, meeting: Block, before: frozenset[Block]) -> bool:
+        """Whether no lane goes on from there while others are still on their way: none that
+        comes later is numbered behind it, or lets the others go first."""
+        return all(
+            self.order[block] < self.order[meeting] and not any(e.yields for e in block.edges)
+            for block in before
+        )
 
 
 def _reach(starts: Iterable[Block], without: Block | None) -> frozenset[Block]:

@@ -81,7 +81,7 @@ def layout(graph: Graph) -> list[Block]:
                 out += component
             else:
                 first = graph.entry if graph.entry in component else None
-                loop_header = first or _loop_entry(graph, component)
+                loop_header = first or loop_entry(graph, component)
                 component.remove(loop_header)
                 out += order([loop_header, *component], loop_header)
         return out
@@ -89,7 +89,7 @@ def layout(graph: Graph) -> list[Block]:
     return order(list(graph.blocks), None)
 
 
-def _loop_entry(graph: Graph, component: list[Block]) -> Block:
+def loop_entry(graph: Graph, component: list[Block]) -> Block:
     """The block by which lanes come into a loop (the first listed one if there are several)."""
     inside = set(component)
     entries = {s for b in graph.blocks if b not in inside for s in b.successors if s in inside}
@@ -127,7 +127,7 @@ def loop_depths(graph: Graph) -> dict[Block, int]:
             if len(component) > 1 or component[0] in forward(component[0]):
                 for block in component:
                     depths[block] += 1
-                descend(component, {_loop_entry(graph, component)})
+                descend(component, {loop_entry(graph, component)})
 
     descend(list(graph.blocks), set())
     return depths

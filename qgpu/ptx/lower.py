@@ -35,6 +35,7 @@ from qgpu.ptx.regalloc import (
 )
 from qgpu.ptx.shape_graph import hoist_arms
 from qgpu.ptx.sink import sink_into_serial
+from qgpu.ptx.spin import mark_waits
 from qgpu.ptx.startup import use_initial_zeros
 from qgpu.ptxir import Function, Inst, Module
 
@@ -90,6 +91,7 @@ def make_graph(
     use_initial_zeros(graph)
     while hoist_arms(graph, spec.n_stages):
         pass
+    mark_waits(graph, shape.n_threads)
     return graph, memory
 
 
@@ -239,7 +241,10 @@ def _encode_group(
     def target(edge: Edge) -> Target:
         if edge.block is None:
             return Target(exit=True)
-        return Target(entries[edge.block], False, edge.barrier, edge.block.serial)
+        return Target(
+            entries[edge.block], barrier=edge.barrier, serial=edge.block.serial,
+            yields=edge.yields,
+        )  # fmt: skip
 
     block = group.block
     taken = target(block.taken) if block.taken is not None else None

@@ -8,7 +8,7 @@ whole warp. A mask that names lanes beyond it which the launch has would mean ot
 from __future__ import annotations
 
 from qgpu.isa import Immediate, Op
-from qgpu.ptx.mir import ONE, ONES, ZERO, Value, imm
+from qgpu.ptx.mir import ONE, ONES, ZERO, Edge, Value, imm
 from qgpu.ptx.select import Selector
 from qgpu.ptxir import Operand
 
@@ -57,14 +57,16 @@ def members(s: Selector, operand: Operand | None) -> Value:
 
 
 def _meet(s: Selector, mask: Value) -> None:
-    """Go on only with every lane that the mask names."""
-    here = s.emit(Op.BALLOT, ONE)
+    """Go on only with every lane that the mask names; let the others go first until then."""
+    look, after = s.split("meet"), s.split("together")
     named = s.emit(Op.AND, mask, _living(s))
+    s.jump(look)
+    here = s.emit(Op.BALLOT, ONE)
     missing = s.emit(Op.AND, named, s.emit(Op.XOR, here, ONES))
-    refuse_where(
-        s, s.emit(Op.NE, missing, ZERO),
-        "lanes that the mask names come at another time: give the mask that __activemask shows",
-    )  # fmt: skip
+    s.branch(s.emit(Op.NE, missing, ZERO), look, after)
+    if look.taken is not None:
+        look.taken = Edge(look, yields=True)
+    s.block = after
 
 
 def _living(s: Selector) -> Value:

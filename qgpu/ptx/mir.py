@@ -86,14 +86,26 @@ class Node:
 
 @dataclass(frozen=True)
 class Edge:
-    """Where lanes go; ``block`` None ends them. ``barrier``: they wait for all others first."""
+    """Where lanes go; ``block`` None ends them. ``barrier``: they wait for all others first.
+    ``yields``: they let all others that can run go on first (``isa.Target``)."""
 
     block: Block | None
     barrier: bool = False
+    yields: bool = False
+
+    @property
+    def waits(self) -> bool:
+        return self.barrier or self.yields
+
+    def behind(self, first: Edge) -> Edge:
+        """This edge for lanes that have come along ``first``; who waits at a barrier lets the
+        others go on anyway."""
+        barrier = self.barrier or first.barrier
+        return Edge(self.block, barrier, not barrier and (self.yields or first.yields))
 
     def __str__(self) -> str:
         name = "exit" if self.block is None else self.block.name
-        return f"{'barrier ' if self.barrier else ''}{name}"
+        return f"{'barrier ' * self.barrier}{'yield ' * self.yields}{name}"
 
 
 @dataclass(eq=False)
@@ -119,11 +131,11 @@ class Block:
         return [edge.block for edge in self.edges if edge.block is not None]
 
     def redirect(self, old: Block, new: Edge) -> None:
-        """Lead the edges to ``old`` along ``new`` instead; a barrier on either stays."""
+        """Lead the edges to ``old`` along ``new`` instead; what either waits for stays."""
         if self.target.block is old:
-            self.target = Edge(new.block, new.barrier or self.target.barrier)
+            self.target = new.behind(self.target)
         if self.taken is not None and self.taken.block is old:
-            self.taken = Edge(new.block, new.barrier or self.taken.barrier)
+            self.taken = new.behind(self.taken)
 
     def __str__(self) -> str:
         lines = [f"{self.name}:{' serial' if self.serial else ''}"]

@@ -20,6 +20,7 @@ def promote(graph: Graph, memory: Memory) -> bool:
     base = graph.local_base
     if base is None:
         return False
+    changed = _use_alignment(graph, base)
     accesses: dict[int, list[Node]] = {}
     escapes: set[int] = set()
     for node in graph.nodes():
@@ -34,13 +35,30 @@ def promote(graph: Graph, memory: Memory) -> bool:
         else:
             escapes.add(0)
     if any(block.condition is not None and block.condition.reg == base for block in graph.blocks):
-        return False
+        return changed
     kept = _kept_words(escapes, memory)
     promoted = {word: graph.fresh() for word in accesses if word not in kept}
     for word, register in promoted.items():
         for node in accesses[word]:
             _as_move(node, register)
-    return bool(promoted)
+    for block in graph.blocks:
+        block.serial &= any(node.op in (Op.LD, Op.ST) for node in block.nodes)
+    return changed or bool(promoted)
+
+
+def _use_alignment(graph: Graph, base: Virtual) -> bool:
+    """A frame begins with a word: which byte of a word a constant place in it is, is known."""
+    known = [
+        node
+        for node in graph.nodes()
+        if node.op is Op.AND
+        and node.a == base
+        and isinstance(node.b, Immediate)
+        and node.b.value < WORD_BYTES
+    ]
+    for node in known:
+        node.op, node.a, node.b = Op.MOV, ZERO, None
+    return bool(known)
 
 
 def opaque_base(base: Virtual) -> Node:

@@ -25,7 +25,7 @@ def thread_jumps(graph: Graph) -> bool:
                 continue
             if block.serial and further.block in above[block]:
                 continue  # the lanes have to meet behind a serial block before they go round
-            new = Edge(further.block, edge.barrier or further.barrier)
+            new = further.behind(edge)
             if block.taken is not None and block.taken == edge:
                 block.taken = new
             if block.target == edge:
@@ -45,25 +45,21 @@ def merge_chains(graph: Graph) -> bool:
         if block not in graph.blocks:
             continue
         while True:
-            after, waits = block.target.block, block.target.barrier
-            if block.taken is not None or after is None or after is block:
+            before, after = block.target, block.target.block
+            if block.taken is not None or after is None or after is block or before.yields:
                 break
             ways = sum(s is after for b in graph.blocks for s in b.successors)
             if ways != 1 or after is graph.entry or block.serial or after.serial:
                 break
-            if waits and not _can_wait_later(after):
+            if before.barrier and not _can_wait_later(after):
                 break
             block.nodes += after.nodes
             block.condition = after.condition
-            block.target = _behind(after.target, waits)
-            block.taken = None if after.taken is None else _behind(after.taken, waits)
+            block.target = after.target.behind(before)
+            block.taken = None if after.taken is None else after.taken.behind(before)
             graph.blocks.remove(after)
             changed = True
     return changed
-
-
-def _behind(edge: Edge, waits: bool) -> Edge:
-    return Edge(edge.block, edge.barrier or waits)
 
 
 def _can_wait_later(block: Block) -> bool:
@@ -94,7 +90,7 @@ def if_convert(graph: Graph, n_stages: int) -> bool:
             (block.target, block.taken, Condition(block.condition.reg, not block.condition.negate)),
         ):
             inside = arm.block
-            if inside is None or arm.barrier or ways[inside] != 1 or inside is block:
+            if inside is None or arm.waits or ways[inside] != 1 or inside is block:
                 continue
             if inside.condition is not None or inside.target != other or other.block is inside:
                 continue
@@ -176,7 +172,7 @@ def hoist_arms(graph: Graph, n_stages: int) -> bool:
             continue
         for edge, other in ((block.taken, block.target), (block.target, block.taken)):
             arm = edge.block
-            if arm is None or edge.barrier or ways[arm] != 1 or arm is block or arm.serial:
+            if arm is None or edge.waits or ways[arm] != 1 or arm is block or arm.serial:
                 continue
             if not arm.nodes or arm.condition is not None or depths[arm] < depths[block]:
                 continue

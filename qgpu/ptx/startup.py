@@ -50,7 +50,7 @@ def _drop_empty_entry(graph: Graph) -> None:
     """Start at the block that an empty entry leads to."""
     entry, target = graph.entry, graph.entry.target
     first = target.block
-    if entry.nodes or entry.condition is not None or target.barrier or first is None:
+    if entry.nodes or entry.condition is not None or target.waits or first is None:
         return
     if first is not entry and not first.serial:
         graph.blocks.remove(entry)
