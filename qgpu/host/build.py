@@ -180,18 +180,20 @@ def build(
     return merge(
         folder, circuit, target,
         write_tokenizer=write_tokenizer,
-        card=lambda manifest: model_card(manifest, base_name or base.name),
+        card=lambda manifest: model_card(manifest, base.resolve().name),
         progress=progress,
     )  # fmt: skip
 
 
-def model_card(manifest: dict[str, Any], base_name: str) -> str:
-    """README.md of the merged checkpoint."""
+def model_card(manifest: dict[str, Any], folder: str) -> str:
+    """README.md of the merged checkpoint, whose base is on the hub or else in a ``folder``."""
     gpu, base = manifest[GPU_KEY], manifest["base"]
+    hub = manifest["facts"].get("hub")
+    base_name = hub["model"] if hub else folder
     spec = gpu["spec"]
     metadata = ["---", "license: apache-2.0", "library_name: transformers",
                 "pipeline_tag: text-generation", "tags: [qgpu, qwen3_5]"]  # fmt: skip
-    if "/" in base_name:
+    if hub:
         metadata += [f"base_model: {base_name}", "base_model_relation: merge"]
     proof = manifest["facts"].get("silence", {})
     silence = (
