@@ -7,10 +7,10 @@
 Makes a stand-in, builds on it, twice, and asks of the result, part by part: is every row of text
 silent, by the gates as stored and in the dense layers, do launches run, how far does text drift,
 which widths of the head give other bits, and the same by transformers alone, with layers on two
-devices, saved and loaded again, quantised, and with flash-linear-attention. --extra DIR holds
-packages for the last two alone. Each part is a process of its own; FILE is written anew after each,
-so a run that is cut keeps what it has; with --add the parts that FILE has and that do not run again
-stay in it.
+devices, saved and loaded again, quantised, with flash-linear-attention and by vLLM. --extra DIR has
+packages for the parts quantised and fla alone, --vllm names a Python that has vLLM. Each part is a
+process of its own; FILE is written anew after each, so a run that is cut keeps what it has; with
+--add the parts that FILE has and that do not run again stay in it.
 """
 
 from __future__ import annotations
@@ -141,6 +141,7 @@ PARTS: dict[str, Callable[[Record, Options], None]] = {
     "generate": loading.part_generate, "pipeline": loading.part_pipeline,
     "devices": loading.part_devices, "saved": loading.part_saved,
     "quantised": loading.part_quantised, "fla": loading.part_fla,
+    "vllm": loading.part_vllm,
 }  # fmt: skip
 WITH_EXTRA = ("fla", "quantised")  # flash-linear-attention changes what transformers computes
 
@@ -205,7 +206,7 @@ def run_all(args: argparse.Namespace) -> None:
 def options_of(args: argparse.Namespace) -> Options:
     probes = None if args.probes is None else tuple(args.probes)
     return Options(args.work, args.like, args.rows, args.positions, args.decoded, probes,
-                   tuple(args.written))  # fmt: skip
+                   tuple(args.written), args.vllm)  # fmt: skip
 
 
 def main() -> None:
@@ -216,6 +217,7 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/text_check"))
     parser.add_argument("--like", default="2b", help="the stand-in")
     parser.add_argument("--extra", type=Path, help="more packages, for the parts that need them")
+    parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="one that has vLLM")
     parser.add_argument("--limit", type=float, default=570.0, help="seconds for everything")
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these")
     parser.add_argument("--add", action="store_true", help="keep FILE's other parts")

@@ -10,6 +10,7 @@ import gc
 import importlib.util
 import inspect
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -154,6 +155,76 @@ def part_quantised(record: Record, options: Options) -> None:
         with record.step("load"):
             model = Model.load(copy)
         launches(record, model, "int8", options)
+
+
+def part_vllm(record: Record, options: Options) -> None:
+    """Launches by vLLM, and text: the merged checkpoint writes what its base writes there."""
+    if options.vllm is None:
+        record.facts["not run"] = "--vllm names no Python that has vLLM"
+        return
+    launch, text = launch_cases(options), text_case(options)
+    with record.step("vllm, base"):
+        base = by_vllm(options, options.base, [text])
+    with record.step("vllm, merged"):
+        found = by_vllm(options, options.merged, [text, *(case for case, _ in launch)])
+        record.facts["vllm, merged"] = {
+            "version": found["version"],
+            "text as the base": found["cases"]["text"]["said"] == base["cases"]["text"]["said"],
+            "launches": {
+                case["name"]: compared(found["cases"][case["name"]], wanted)
+                for case, wanted in launch
+            },
+        }
+
+
+def launch_cases(options: Options) -> list[tuple[Facts, list[int]]]:
+    """The launches to write as ids, and what they shall be."""
+    from qgpu.compiler.checkpoint import Folder
+    from qgpu.host.launch import Interpreter
+    from qgpu.host.model import gpu_config
+    from qgpu.host.probes import probe_jobs
+    from qgpu.machine import MachineSpec
+    from qgpu.tokens import Halt, offset_of
+
+    facts, cases = gpu_config(Folder.open(options.merged)), []
+    spec, first = MachineSpec(**facts["spec"]), facts["first_token"]
+    for name, job in probe_jobs(spec, options.written):
+        trace = Interpreter(spec).execute(job, lambda token: None).tokens
+        prompt, wanted = ([first + offset_of(spec, t) for t in part]
+                          for part in (job.prompt(), trace))  # fmt: skip
+        cases.append(({"name": name, "prompt": prompt, "tokens": len(wanted) + 5,
+                       "stop": first + offset_of(spec, Halt())}, wanted))  # fmt: skip
+    return cases
+
+
+def text_case(options: Options) -> Facts:
+    from transformers import AutoTokenizer
+
+    ids = AutoTokenizer.from_pretrained(options.base)(PROMPT)["input_ids"]
+    return {"name": "text", "prompt": ids, "tokens": NEW_TOKENS, "stop": None}
+
+
+def compared(found: Facts, wanted: list[int]) -> Facts:
+    said, seconds = found["said"], found["seconds"]
+    same = [a == b for a, b in zip(said, wanted, strict=False)]
+    return {"tokens": len(wanted), "exact": said == wanted,
+            "first wrong": None if said == wanted else [*same, False].index(False),
+            "tokens/s": round(len(said) / seconds, 1)}  # fmt: skip
+
+
+def by_vllm(options: Options, model: Path, cases: list[Facts]) -> Facts:
+    """bench/vllm_run.py in the Python that has vLLM; one process, so that its memory is seen."""
+    asked, said = options.work / "vllm-cases.json", options.work / "vllm-said.json"
+    asked.write_text(json.dumps(cases))
+    env = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0", "VLLM_CPU_KVCACHE_SPACE": "1",
+           "HF_HUB_OFFLINE": "1", **os.environ}  # fmt: skip
+    script = ROOT / "bench" / "vllm_run.py"
+    done = subprocess.run([str(options.vllm), str(script), str(model), str(asked), str(said)],
+                          env=env, capture_output=True, text=True, check=False)  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(" ".join(done.stderr[-400:].split()))
+    found: Facts = json.loads(said.read_text())
+    return found
 
 
 def part_fla(record: Record, options: Options) -> None:

@@ -20,7 +20,7 @@ TICK = 0.05  # seconds between two looks at the memory
 @dataclass(frozen=True)
 class Options:
     """What is asked of every part. ``rows``: of the table, through the dense layers; ``probes``:
-    whose traces go through prefill; None for all."""
+    whose traces go through prefill; None for all. ``vllm``: a Python that has vLLM."""
 
     work: Path
     like: str = "2b"
@@ -29,6 +29,7 @@ class Options:
     decoded: int = 192
     probes: tuple[str, ...] | None = None
     written: tuple[str, ...] = WRITTEN
+    vllm: Path | None = None
 
     @property
     def base(self) -> Path:
@@ -60,9 +61,12 @@ class Memory:
             time.sleep(TICK)
 
     def as_json(self) -> Facts:
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return {"peak GiB": round(resident / 2**20, 2),
-                "peak GiB without mapped files": round(self.own / 2**30, 2)}  # fmt: skip
+        resident, started = (
+            round(resource.getrusage(who).ru_maxrss / 2**20, 2)
+            for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+        )
+        own = {"peak GiB": resident, "peak GiB without mapped files": round(self.own / 2**30, 2)}
+        return own | ({"peak GiB of a process it started": started} if started > resident else {})
 
 
 class Record:
