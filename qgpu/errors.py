@@ -54,6 +54,15 @@ class LaunchError(Error):
     """The launch did not end as it should: token budget spent, malformed trace, trap."""
 
 
+class DeadlockError(LaunchError):
+    """No thread will ever go on; ``blocks`` are the machine blocks at which they are."""
+
+    def __init__(self, blocks: tuple[int, ...], where: str = "") -> None:
+        where = where or "at " + ", ".join(f"B{block}" for block in blocks)
+        super().__init__(f"the threads wait in loops for what none of them does: {where}")
+        self.blocks = blocks
+
+
 class CheckError(Error):
     """The weights and the reference interpreter disagree; names the first differing token."""
 

@@ -55,6 +55,12 @@ class Lowered:
         number = memory[self.trap_word] if self.trap_word is not None else 0
         return self.traps[number - 1] if number else None
 
+    def place(self, block: int) -> str:
+        """Where a machine block comes from: file and line of the source, or the PTX line."""
+        places = [f"{file}:{line}" for file, line in filter(None, self.sources[block])]
+        lines = [f"PTX line {line}" for line in filter(None, self.ptx_lines[block])]
+        return next(iter(places + lines), f"B{block}")
+
     @property
     def listing(self) -> str:
         return "\n".join(block.listing(index) for index, block in enumerate(self.blocks))

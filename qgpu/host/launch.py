@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from qgpu.errors import LaunchError, LimitError, UsageError
+from qgpu.errors import DeadlockError, LaunchError, LimitError, UsageError
 from qgpu.host.arguments import Array, Bound, bind
 from qgpu.host.program import Kernel
 from qgpu.isa import MachineBlock
@@ -192,7 +192,11 @@ def launch(
             watch(token)
 
     start = time.perf_counter()
-    execution = on.execute(job, see)
+    try:
+        execution = on.execute(job, see)
+    except DeadlockError as error:
+        places = dict.fromkeys(lowered.place(block) for block in error.blocks)
+        raise DeadlockError(error.blocks, ", ".join(places)) from error
     seconds = time.perf_counter() - start
     reason = lowered.trap_reason(execution.memory)
     if checker is not None:

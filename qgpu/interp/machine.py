@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from qgpu.errors import CompileError, LaunchError, LimitError
+from qgpu.errors import CompileError, DeadlockError, LaunchError, LimitError
 from qgpu.isa import (
     MASK32,
     Forward,
@@ -333,6 +333,15 @@ class Machine:
         self.executions[exec_.block] += 1
         return written
 
+    def _living_blocks(self) -> tuple[int, ...]:
+        lanes = [lane for warp in self.lanes for lane in warp if lane.alive]
+        return tuple(sorted({lane.pc for lane in lanes}))
+
+    def _standing(self) -> tuple[object, ...]:
+        """All that the tokens to come depend on."""
+        lanes = [(lane.pc, lane.alive, lane.waiting) for warp in self.lanes for lane in warp]
+        return lanes, [list(registers) for registers in self.registers], list(self.memory)
+
     def _release(self, token: Barrier | Resume) -> None:
         for lane in (lane for warp in self.lanes for lane in warp):
             if isinstance(token, Resume):
@@ -347,14 +356,20 @@ class Machine:
         *,
         max_tokens: int = DEFAULT_MAX_TOKENS,
     ) -> Iterator[Token]:
-        """The tokens after ``Go``, up to ``Halt``; LaunchError once they are more than allowed."""
+        """The tokens after ``Go``, up to ``Halt``; LaunchError once they are more than allowed,
+        DeadlockError once they would be the same for ever."""
         self.load(memory, n_threads)
         return self._iter_loaded(max_tokens)
 
     def _iter_loaded(self, max_tokens: int) -> Iterator[Token]:
         n_tokens = 0
+        stood: tuple[object, ...] | None = None
         while True:
             token = self.next_token()
+            if isinstance(token, Resume):
+                before, stood = stood, self._standing()
+                if stood == before:
+                    raise DeadlockError(self._living_blocks())
             written: list[Token] = []
             if isinstance(token, Exec):
                 written = self.execute(token)

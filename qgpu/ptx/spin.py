@@ -18,7 +18,6 @@ from qgpu.isa import Op
 from qgpu.ptx.cfg import components, loop_entry
 from qgpu.ptx.mir import Block, Edge, Graph, Node, Value, Virtual
 from qgpu.ptx.optimise import UNSTABLE
-from qgpu.ptxir import Imm
 
 ARITHMETIC = (Op.ADD, Op.ADDC, Op.SUB, Op.SUBC, Op.MUL, Op.SHL, Op.SHR)
 LOGIC = (Op.AND, Op.OR, Op.XOR, Op.MOV)
@@ -213,10 +212,23 @@ class _Loop:
             return False
         regs, reads = self._behind([read.a, read.b])
         if parts[:1] == ("atom",):
-            return not _moves_on(read) and not (counts and self._counts(regs))
+            return not self._moves_on(read) and not (counts and self._counts(regs))
         if any(part in UNSTABLE for part in parts):
             return not (counts and self._counts(regs))
         return not regs and not reads and (read.a, read.b) not in self.stored
+
+    def _moves_on(self, read: Node) -> bool:
+        """Whether an atomic operation itself changes what it finds in the next round. Nothing is
+        added where it adds zero."""
+        assert read.origin is not None
+        opcode = read.origin.opcode
+        if any(part in COUNTING for part in opcode):
+            return True
+        return "add" in opcode and any(
+            node.op is Op.ADD and node.origin is read.origin and read.dst in (node.a, node.b)
+            for block in self.blocks
+            for node in block.nodes
+        )
 
     def _is_lock_free(self, term: Virtual, reads: list[Node]) -> bool:
         """Whether the term tells that a compare-and-swap has found what the thread had just read:
@@ -289,12 +301,3 @@ def _cycles(
     for component in components(regs, sources):
         if len(component) > 1 or component[0] in sources(component[0]):
             yield component
-
-
-def _moves_on(read: Node) -> bool:
-    """Whether an atomic operation itself changes what it finds in the next round."""
-    assert read.origin is not None
-    opcode, operands = read.origin.opcode, read.origin.operands
-    if any(part in COUNTING for part in opcode):
-        return True
-    return "add" in opcode and not (isinstance(operands[-1], Imm) and operands[-1].value == 0)

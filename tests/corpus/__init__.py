@@ -22,6 +22,7 @@ from tests.corpus import (
     sync,
     text,
     traps,
+    waits,
     warp,
 )
 
@@ -39,6 +40,7 @@ FAMILIES = (
     sync,
     text,
     traps,
+    waits,
     warp,
 )
 CASES: tuple[Case, ...] = tuple(case for family in FAMILIES for case in family.CASES)

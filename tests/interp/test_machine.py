@@ -6,7 +6,7 @@ from dataclasses import astuple, replace
 
 import pytest
 
-from qgpu.errors import CompileError, LaunchError, LimitError
+from qgpu.errors import CompileError, DeadlockError, LaunchError, LimitError
 from qgpu.interp.machine import Machine, StageEvent, run_blocks
 from qgpu.isa import (
     Forward,
@@ -20,7 +20,7 @@ from qgpu.isa import (
     Target,
 )
 from qgpu.machine import REFERENCE, SMALL
-from qgpu.tokens import Barrier, Exec, Halt, Mem, Sign, Token, Uniform, Val, tokens
+from qgpu.tokens import Barrier, Exec, Halt, Mem, Resume, Sign, Token, Uniform, Val, tokens
 
 EXIT = Target(exit=True)
 R1, R2, R3 = Register(1), Register(2), Register(3)
@@ -411,6 +411,51 @@ def test_an_endless_loop_ends_with_the_budget() -> None:
         run_blocks(SMALL, [block(to=Target(0))], (), 1, max_tokens=100)
 
 
+def _scheduled(blocks: list[MachineBlock], n_threads: int) -> list[Token]:
+    said = run_blocks(REFERENCE, blocks, (), n_threads).tokens
+    return [token for token in said if isinstance(token, Exec | Barrier | Resume | Halt)]
+
+
+ODD = (Instruction(Op.TID, dst=1),)
+
+
+def test_lanes_that_yield_go_on_when_no_other_can() -> None:
+    to_one = MachineBlock(ODD, Target(2), Guard(Forward(0)), Target(1, yields=True))
+    assert _scheduled([to_one, block(), block()], 6) == [
+        Exec(0, 0, 0b1111), Exec(2, 0, 0b0101), Exec(0, 1, 0b11), Exec(2, 1, 0b01), Resume(),
+        Exec(1, 1, 0b10), Exec(1, 0, 0b1010), Halt(),
+    ]  # fmt: skip
+
+
+def test_who_waits_at_a_barrier_waits_for_those_that_yield() -> None:
+    parted = MachineBlock(ODD, Target(2, barrier=True), Guard(Forward(0)), Target(1, yields=True))
+    assert _scheduled([parted, block(to=Target(2, barrier=True)), block()], 4) == [
+        Exec(0, 0, 15), Resume(), Exec(1, 0, 0b1010), Barrier(), Exec(2, 0, 15), Halt(),
+    ]  # fmt: skip
+
+
+def test_an_exit_ends_a_lane_that_has_yielded() -> None:
+    assert _scheduled([block(to=Target(1, yields=True)), block()], 1) == [
+        Exec(0, 0, 1), Resume(), Exec(1, 0, 1), Halt(),
+    ]  # fmt: skip
+
+
+def test_loops_that_wait_for_nothing_are_a_deadlock() -> None:
+    parted = MachineBlock(ODD, Target(2, yields=True), Guard(Forward(0)), Target(1, yields=True))
+    stay = [block(to=Target(n, yields=True)) for n in (1, 2)]
+    with pytest.raises(DeadlockError, match=r"none of them does: at B1, B2$") as caught:
+        run_blocks(REFERENCE, [parted, *stay], (), 4)
+    assert caught.value.blocks == (1, 2)
+
+
+def test_a_loop_that_changes_something_is_no_deadlock() -> None:
+    count = Instruction(Op.ADD, R1, imm(1), dst=1)
+    few = Instruction(Op.LTU, Forward(0), imm(9))
+    again = MachineBlock((count, few), EXIT, Guard(Forward(1)), Target(0, yields=True))
+    run = run_blocks(REFERENCE, [again], (), 1)
+    assert run.tokens.count(Resume()) == 8
+
+
 MOVE = Instruction(Op.MOV, imm(1), dst=1)
 STORE = Instruction(Op.ST, imm(8), imm(0), imm(1))
 
@@ -428,6 +473,7 @@ STORE = Instruction(Op.ST, imm(8), imm(0), imm(1))
         ([block(STORE, STORE)], "B0: at most one store a block"),
         ([block(replace(STORE, dst=1))], "B0: at most one store a block"),
         ([block(to=Target(0, serial=True))], "B0 is entered both serially and not"),
+        ([block(to=Target(0, barrier=True, yields=True))], "B0: a lane cannot wait at a barrier"),
     ],
 )
 def test_what_is_no_program_is_refused(program: list[MachineBlock], message: str) -> None:
