@@ -21,7 +21,7 @@ from qgpu.host.probes import PROBES, probe_jobs
 from qgpu.host.program import compile as compile_program
 from qgpu.host.standin import write_standin
 from qgpu.machine import REFERENCE, SMALL, MachineSpec
-from qgpu.tokens import Barrier, Exec, Halt, Mem, Sign, Token, Uniform, Val, code_of
+from qgpu.tokens import Barrier, Exec, Halt, Mem, Resume, Sign, Token, Uniform, Val, code_of
 from tests.cases import example_cases
 
 LAYER = {"num_hidden_layers": 1, "layer_types": ["linear_attention"]}
@@ -51,7 +51,9 @@ def traces(spec: MachineSpec) -> list[Token]:
 
 def test_the_chosen_launches_write_every_kind_and_turn_every_bit_of_the_code() -> None:
     written = traces(REFERENCE)
-    assert {type(token) for token in written} >= {Exec, Val, Uniform, Sign, Mem, Barrier, Halt}
+    assert {type(token) for token in written} == {
+        Exec, Val, Uniform, Sign, Mem, Barrier, Resume, Halt
+    }  # fmt: skip
     plan = build_plan(REFERENCE, SMALL_PLAN_WIDTHS)
     codes = {code_of(REFERENCE, token) for token in written}
     for bit in range(len(plan.code)):

@@ -59,8 +59,8 @@ PROBES = (
 
 
 def blocks_job(spec: MachineSpec) -> Job:
-    """All warps, values of both signs and every piece, stores, a branch that parts the lanes, a
-    barrier."""
+    """All warps, values of both signs and every piece, stores, a branch that parts the lanes and
+    lets the others go on first, a barrier."""
     tid, zero, one = Register(1), Register(0), Immediate(1)
     blocks = [
         MachineBlock(
@@ -69,7 +69,7 @@ def blocks_job(spec: MachineSpec) -> Job:
         ),
         MachineBlock(
             (Instruction(Op.SUB, zero, tid, dst=3), Instruction(Op.AND, tid, one)),
-            Target(2), Guard(Forward(1)), Target(3),
+            Target(2), Guard(Forward(1)), Target(3, yields=True),
         ),
         MachineBlock(
             (Instruction(Op.MUL, Register(3), Immediate(0x01010101)),
