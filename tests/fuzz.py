@@ -1,9 +1,10 @@
 """Random CUDA kernels whose results C++ and CUDA define: the same on every correct machine.
 
 A kernel reads ``in``, keeps a few unsigned variables, and mixes branches, loops with break and
-continue, switches, local arrays, sub-word and 64-bit values, function calls, atomics whose order
-cannot show, and (only where all threads come by) barriers with shared memory and shuffles of
-width 4. Arithmetic is unsigned; signed values appear only where they cannot overflow.
+continue, switches, local arrays, sub-word and 64-bit values, function calls, atomics and locks
+whose order cannot show, and (only where all threads come by) barriers with shared memory, shuffles
+of width 4, also by lanes in different rounds of a loop, and threads that wait for their turn.
+Arithmetic is unsigned; signed values appear only where they cannot overflow.
 """
 
 from __future__ import annotations
@@ -19,6 +20,32 @@ N_VARIABLES = 4
 BLOCKS = (1, 2, 3, 4, 4, 6, 8, 8, 12)
 ATOMICS = ("Add", "Xor", "Or", "Max", "Min", "And")  # one for each word of ``acc``
 NARROW = ("signed char", "short", "unsigned char", "unsigned short")
+LOCK, SUM = len(ATOMICS), len(ATOMICS) + 1  # words of ``acc`` behind those
+LOCKED = [
+    """{{
+    bool done = false;
+    while (!done)
+        if (atomicCAS(&acc[{lock}], 0u, 1u) == 0u) {{
+            ((volatile unsigned *)acc)[{sum}] += {value};
+            __threadfence();
+            atomicExch(&acc[{lock}], 0u);
+            done = true;
+        }}
+}}""",
+    """{{
+    unsigned x = {value};
+    while (atomicExch(&acc[{lock}], 1u)) ;
+    __threadfence();
+    ((volatile unsigned *)acc)[{sum}] += x;
+    __threadfence();
+    atomicExch(&acc[{lock}], 0u);
+}}""",
+]
+TURN = """while (turn[0] % {n} != t) ;
+turn[1] = turn[1] * 3u + {value};
+{target} ^= turn[1];
+__threadfence_block();
+turn[0] = turn[0] + 1u;"""
 FUNCTIONS = """
 __device__ __noinline__ unsigned mix(unsigned a, unsigned b) { return (a ^ b >> 3) * 5u + b; }
 __device__ unsigned pick(unsigned a, unsigned b, unsigned c) { return c & 1 ? a : b; }
@@ -92,10 +119,10 @@ class Generator:
         """One statement; ``uniform``: all threads of the block come by."""
         rng = self.rng
         self.budget -= 1
-        choices = [self.assign] * 5 + [self.branch, self.loop, self.switch, self.atomic]
-        choices += [self.array] + ([self.leave] if self.in_loop else [])
+        choices = [self.assign] * 6 + [self.branch, self.loop, self.switch, self.atomic]
+        choices += [self.array, self.lock] + ([self.leave] if self.in_loop else [])
         if uniform:
-            choices += [self.exchange, self.shuffle, self.uniform_loop]
+            choices += [self.exchange, self.shuffle, self.uniform_loop, self.turn]
         if self.depth > 2 or self.budget <= 0:
             choices = [self.assign]
         rng.choice(choices)()
@@ -165,6 +192,19 @@ class Generator:
         word = self.rng.randrange(len(ATOMICS))
         self.emit(f"atomic{ATOMICS[word]}(&acc[{word}], {self.expression(1)});")
 
+    def lines_of(self, text: str) -> None:
+        for line in text.splitlines():
+            self.emit(line)
+
+    def lock(self) -> None:
+        form = self.rng.choice(LOCKED)
+        self.lines_of(form.format(lock=LOCK, sum=SUM, value=self.expression(1)))
+
+    def turn(self) -> None:
+        """The threads of a CUDA block one after the other."""
+        target = f"v{self.rng.randrange(N_VARIABLES)}"
+        self.lines_of(TURN.format(n=self.block, value=self.expression(1), target=target))
+
     def array(self) -> None:
         self.emit("{")
         self.emit(f"    {self.rng.choice(('unsigned', 'unsigned char', 'unsigned short'))} "
@@ -188,6 +228,10 @@ class Generator:
             return
         kind, by = self.rng.choice(("", "_up", "_down", "_xor")), self.rng.randrange(4)
         target = f"v{self.rng.randrange(N_VARIABLES)}"
+        if self.rng.random() < 0.3:
+            i = f"i{self.n_loops}"
+            self.n_loops += 1
+            self.emit(f"for (unsigned {i} = 0; {i} < 4; {i}++) if ({i} == (t & 3))")
         self.emit(f"{target} ^= __shfl{kind}_sync(0xffffffffu, {self.expression(1)}, {by}, 4);")
 
     def source(self) -> str:
@@ -199,9 +243,12 @@ class Generator:
         return f"""{FUNCTIONS}
 __global__ void k(const unsigned *in, unsigned *out, unsigned *acc, unsigned n) {{
     __shared__ unsigned s[{self.block}];
+    __shared__ volatile unsigned turn[2];
     unsigned t = threadIdx.x, at = blockIdx.x * blockDim.x + t;
 {declared}
     s[t] = v0;
+    if (t == 0) turn[0] = turn[1] = 0;
+    __syncthreads();
 {body}
     out[2 * at] = v0 + v1 * 3u;
     out[2 * at + 1] = v2 ^ v3;
@@ -216,7 +263,7 @@ def fuzz_case(seed: int) -> Case:
     source = generator.source()
     n = generator.grid * generator.block
     data = [rng.choice((rng.getrandbits(32), rng.randrange(9))) for _ in range(n)]
-    acc = [rng.getrandbits(32) for _ in ATOMICS]
+    acc = [rng.getrandbits(32) for _ in ATOMICS] + [0, 0]
     args = [np.array(data, np.uint32), np.zeros(2 * n, np.uint32), np.array(acc, np.uint32),
             rng.randrange(8)]  # fmt: skip
     return case(f"fuzz_{seed}", source, args, {}, grid=generator.grid, block=generator.block)
