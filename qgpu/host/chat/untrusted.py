@@ -27,7 +27,7 @@ from qgpu.ptx.parse import parse_ptx
 FILE = "kernel.cu"
 MAX_ARRAY = 4096
 MAX_PTX = 200_000
-MAX_INSTRUCTIONS = 300_000  # of the sanitizer's run
+MAX_INSTRUCTIONS = 1_000_000  # of the sanitizer's run, which is of unoptimised code
 MAX_FINDINGS = 5
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F]+|\d+)")
 
@@ -165,7 +165,7 @@ def examine(device: Device, kernel: qgpu.Kernel, call: KernelCall) -> list[str]:
     bound, shape, _ = prepare(kernel, spec, call.grid, call.block, call.args, call.shared_words)
     memory = np.asarray(bound.words, "<u4").tobytes()
     findings = sanitize(
-        kernel.program.module, kernel.name, shape, memory, bound.ranges,
+        kernel.program.as_written, kernel.name, shape, memory, bound.ranges,
         spec=spec, max_instructions=MAX_INSTRUCTIONS,
     )  # fmt: skip
     shown = [str(finding) for finding in findings[:MAX_FINDINGS]]
