@@ -21,7 +21,80 @@ def load(name: str) -> dict[str, Any]:
     return found
 
 
-def rows() -> list[tuple[str, str, str]]:
+Row = tuple[str, str, str]
+
+
+def of(right: int, all_of_them: int) -> str:
+    return f"{right:,} of {all_of_them:,}"
+
+
+def text_rows(text: dict[str, Any]) -> list[Row]:
+    """The text side, as bench/text_check.py found it on a whole stand-in."""
+    layers = text["build"]["build"]["layers"]
+    where = (f"{text['card']} ({text['CPU threads']} threads), {text['date'][:10]}; stand-in of "
+             f"2B's shape, {layers} layers, bf16")  # fmt: skip
+    build, verified = text["build"], text["verify"]
+    silence, dense = build["build"]["silence"], text["dense"]["silence, dense"]
+    again, drift = text["again"]["again"], text["drift"]["drift"]
+    modes = {"prefill": drift["prefill"], "one token at a time": drift["decode"]}
+    return [
+        ("`qgpu build`, every row of text run through the circuit's gates",
+         f"{of(silence['equal_rows'], silence['rows'])} rows bit-identical, "
+         f"{build['build: seconds']:.0f} s, {build['memory']['peak GiB']} GiB at the peak", where),
+        ("the same build again, compared by sha256",
+         f"{of(again['files'] - len(again['differ']), again['files'])} files the same", where),
+        ("`qgpu verify`: hashes, and every row again, from the tensors as stored",
+         f"{verified['verify']['silent rows of text']:,} rows silent, "
+         f"{verified['verify: seconds']:.0f} s", where),
+        ("rows spread over the table, through the dense circuit layers behind a launch: residual "
+         "and states, bit by bit",
+         f"{of(dense['rows'] - dense['changed'], dense['rows'])} rows the same, "
+         f"{dense['touched']} states touched", where),
+        ("text, merged against base: logits of the base's whole vocabulary, bit by bit",
+         "; ".join(f"{name}: {of(mode['identical'], mode['positions'])} positions"
+                   for name, mode in modes.items())
+         + f"; KL {max(mode['max'] for mode in modes.values()):.2g} in float64", where),
+        ("the dot product, written token by token by plain transformers, under each loader",
+         "; ".join(f"{name}: {written(text[part])}" for name, part in LOADED), where),
+        ("the dot product by `generate`, 12 tokens of text by `pipeline`, of plain transformers",
+         f"{'exact' if text['generate']['generate']['exact'] else 'WRONG'}; "
+         f"{'as the base' if text['pipeline']['pipeline']['as the base'] else 'NOT as the base'}",
+         where),
+    ]  # fmt: skip
+
+
+def vllm_row(found: dict[str, Any]) -> Row:
+    """What vLLM made of a stand-in's launches and text."""
+    said, layers = found["vllm"]["vllm, merged"], found["build"]["build"]["layers"]
+    launches = said["launches"]
+    exact = sum(launch["tokens"] for launch in launches.values() if launch["exact"])
+    return (
+        f"vLLM: the launches {', '.join(launches)}, written token by token, and text",
+        f"{of(exact, sum(launch['tokens'] for launch in launches.values()))} tokens exact; text "
+        f"{'as' if said['text as the base'] else 'NOT as'} vLLM writes it with the base",
+        f"{found['card']}, {found['date'][:10]}; {said['version']}, {layers} layers, a small "
+        "vocabulary",
+    )
+
+
+# How a checkpoint was loaded, for people, and the part of the text check.
+LOADED = (("as built", "dense"), ("layers on CPU and disk", "devices"),
+          ("saved and loaded again", "saved"), ("int8", "quantised"))  # fmt: skip
+
+
+def written(part: dict[str, Any]) -> str:
+    """How many of the dot product's tokens one part of the text check wrote rightly."""
+    found = next(
+        (v for k, v in part.items() if k.startswith("written,") and k.endswith(", dot")), None
+    )
+    if found is None:
+        return "not run"
+    if not (found["exact"] and found["memory equal"]):
+        return "WRONG"
+    return f"{of(found['tokens'], found['tokens'])}"
+
+
+def rows() -> list[Row]:
     """(what, result, where and when)."""
     gpu, replay = load("gpu-h200-2026-12-01.json"), load("replay-h200-2026-12-01.json")
     long = load("long-executor.json")
@@ -52,6 +125,8 @@ def rows() -> list[tuple[str, str, str]]:
         (f"a launch of {long['tokens']:,} tokens written token by token by the executor",
          "every token and the memory right" if long["tokens right"] and long["memory right"]
          else "WRONG", f"CPU, {long['date'][:10]}; the circuit's matrices, sparse"),
+        *text_rows(load("text-cpu-2026-12-04.json")),
+        vllm_row(load("vllm-cpu-2026-12-04.json")),
         ("tokens that the corpus writes, all kernels together",
          f"{written:,} by {len(tokens['cases']):,} kernels",
          "bench/tokens.json; a test lets it only fall"),

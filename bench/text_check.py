@@ -41,10 +41,12 @@ POSITIONS = (1, 128, 512)
 
 
 def part_standin(record: Record, options: Options) -> None:
-    from qgpu.host.standin import write_standin
+    from qgpu.host.standin import layer_types, write_standin
 
+    n = options.layers
+    changes = None if n is None else {"num_hidden_layers": n, "layer_types": layer_types(n)}
     with record.step("stand-in"):
-        write_standin(options.like, options.base, 0)
+        write_standin(options.like, options.base, 0, changes=changes)
 
 
 def part_build(record: Record, options: Options) -> None:
@@ -204,9 +206,12 @@ def run_all(args: argparse.Namespace) -> None:
 
 
 def options_of(args: argparse.Namespace) -> Options:
-    probes = None if args.probes is None else tuple(args.probes)
-    return Options(args.work, args.like, args.rows, args.positions, args.decoded, probes,
-                   tuple(args.written), args.vllm)  # fmt: skip
+    return Options(
+        work=args.work, like=args.like, layers=args.layers, rows=args.rows,
+        positions=args.positions, decoded=args.decoded,
+        probes=None if args.probes is None else tuple(args.probes),
+        written=tuple(args.written), vllm=args.vllm,
+    )  # fmt: skip
 
 
 def main() -> None:
@@ -216,6 +221,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--work", type=Path, default=Path("/tmp/text_check"))
     parser.add_argument("--like", default="2b", help="the stand-in")
+    parser.add_argument("--layers", type=int, help="of the stand-in, if not its own")
     parser.add_argument("--extra", type=Path, help="more packages, for the parts that need them")
     parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="one that has vLLM")
     parser.add_argument("--limit", type=float, default=570.0, help="seconds for everything")

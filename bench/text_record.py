@@ -19,11 +19,13 @@ TICK = 0.05  # seconds between two looks at the memory
 
 @dataclass(frozen=True)
 class Options:
-    """What is asked of every part. ``rows``: of the table, through the dense layers; ``probes``:
-    whose traces go through prefill; None for all. ``vllm``: a Python that has vLLM."""
+    """What is asked of every part. ``layers``: of the stand-in, if not its own; ``rows``: of the
+    table, through the dense layers; ``probes``: whose traces go through prefill; None for all.
+    ``vllm``: a Python that has vLLM."""
 
     work: Path
     like: str = "2b"
+    layers: int | None = None
     rows: int | None = None
     positions: int = 512
     decoded: int = 192

@@ -8,11 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from bench import text_check
+from bench import text_check, text_loading
+from bench.text_record import Options, Record
+from qgpu.compiler.checkpoint import Stored
 
 
 def test_a_step_that_fails_is_recorded_and_the_next_one_runs(tmp_path: Path) -> None:
-    record = text_check.Record(tmp_path / "part.json")
+    record = Record(tmp_path / "part.json")
     with record.step("first"):
         raise ValueError("no such thing")
     with record.step("second"):
@@ -65,3 +67,29 @@ def test_no_part_starts_when_the_time_is_over(
     text_check.main()
     said = json.loads(out.read_text())
     assert all(said[name] == {"not run": "no time was left"} for name in text_check.PARTS)
+
+
+def test_vllm_needs_a_python_that_has_it(tmp_path: Path) -> None:
+    record = Record(tmp_path / "part.json")
+    text_loading.part_vllm(record, Options(tmp_path))
+    assert record.facts == {"not run": "--vllm names no Python that has vLLM"}
+
+
+@pytest.mark.parametrize(("said", "wrong"), [
+    ([7, 8, 9], None), ([7, 5, 9], 1), ([7, 8], 2), ([7, 8, 9, 9], 3), ([], 0),
+])  # fmt: skip
+def test_the_first_wrong_token_is_named(said: list[int], wrong: int | None) -> None:
+    found = text_loading.compared({"said": said, "seconds": 2.0}, [7, 8, 9])
+    assert (found["exact"], found["first wrong"]) == (wrong is None, wrong)
+
+
+def test_stored_tensors_are_compared_by_type_shape_and_bytes(tmp_path: Path) -> None:
+    (tmp_path / "bytes").write_bytes(bytes([1, 2, 3, 4, 1, 2, 3, 5]))
+
+    def stored(start: int, dtype: str = "BF16", shape: tuple[int, ...] = (2,)) -> Stored:
+        return Stored(tmp_path / "bytes", start, start + 4, dtype, shape)
+
+    assert text_loading.same_bytes(stored(0), stored(0))
+    assert not text_loading.same_bytes(stored(0), stored(4))
+    assert not text_loading.same_bytes(stored(0), stored(0, "F16"))
+    assert not text_loading.same_bytes(stored(0), stored(0, shape=(1, 2)))
