@@ -40,6 +40,7 @@ from qgpu.ptx.startup import use_initial_zeros
 from qgpu.ptxir import Function, Inst, Module
 
 MAX_SPILL_ROUNDS = 200
+FENCES = ("membar", "fence")
 Colours = dict[Virtual, int]
 
 
@@ -91,7 +92,8 @@ def make_graph(
     use_initial_zeros(graph)
     while hoist_arms(graph, spec.n_stages):
         pass
-    mark_waits(graph, shape.n_threads)
+    fences = any(isinstance(s, Inst) and s.opcode[0] in FENCES for s in function.body)
+    mark_waits(graph, shape.n_threads, fences)
     return graph, memory
 
 

@@ -22,19 +22,35 @@ from qgpu.ptx.optimise import UNSTABLE
 ARITHMETIC = (Op.ADD, Op.ADDC, Op.SUB, Op.SUBC, Op.MUL, Op.SHL, Op.SHR)
 LOGIC = (Op.AND, Op.OR, Op.XOR, Op.MOV)
 PRIVATE = ("const", "param", "local")
-COUNTING = ("inc", "dec")
+ORDER = (Op.LTU, Op.GEU, Op.LTS, Op.GES)
+STRONG = (*UNSTABLE, "atom", "red", "cv", "cg")
 ROUND, OUT = "round", "out"  # how a round ends
 
 
-def mark_waits(graph: Graph, n_threads: int) -> None:
-    """Let the ways back of every loop that can wait for another thread yield."""
+def mark_waits(graph: Graph, n_threads: int, has_fence: bool) -> None:
+    """Let the ways back of every loop that can wait for another thread yield. ``has_fence``: the
+    kernel orders its accesses by fences, so that plain ones may be what a thread waits for."""
     if n_threads == 1:
         return
     n_definitions = Counter(node.dst for node in graph.nodes() if node.dst is not None)
+    waiting: list[_Loop] = []
     for loop in list(_loops(graph, graph.blocks, set(), n_definitions)):
-        if loop.waits():
+        if loop.waits(has_fence):
+            waiting.append(loop)
             for block in loop.blocks:
                 _yield_to(block, loop.header)
+    for loop in waiting:
+        if any(inner.header in loop.blocks for inner in waiting if inner is not loop):
+            _stand_behind(graph, loop)
+
+
+def _stand_behind(graph: Graph, loop: _Loop) -> None:
+    """Let the lanes that go round stand in a block of their own, numbered behind the loop: those
+    that wait in loops inside then go first, and get the lock that they wait for."""
+    last = graph.new_block("stand")
+    for block in loop.blocks:
+        block.redirect(loop.header, Edge(last))
+    last.target = Edge(loop.header)
 
 
 def _yield_to(block: Block, header: Block) -> None:
@@ -76,6 +92,8 @@ class _Loop:
         self.n_definitions = n_definitions
         self.definitions: dict[Virtual, list[tuple[Node, Block]]] = {}
         self.stored: set[tuple[Value | None, Value | None]] = set()
+        self.ends = False  # by itself, some time
+        self.is_shared = False  # by what it reads and stores, with other threads
         for block in blocks:
             for node in block.nodes:
                 if node.dst is not None:
@@ -83,15 +101,19 @@ class _Loop:
                 elif node.op is Op.ST:
                     self.stored.add((node.a, node.b))
 
-    def waits(self) -> bool:
+    def waits(self, has_fence: bool) -> bool:
         """Whether something that only another thread may change can keep a lane inside."""
         terms = self._terms(
             block.condition.reg
             for block in self.blocks
             if block.condition is not None and self._decides(block)
         )
-        counts = any(self._counts(self._behind([term])[0]) for term in terms)
-        return any(self._is_wait(term, counts) for term in terms)
+        behind = [self._behind([term]) for term in terms]
+        self.ends = any(self._counts(regs) and not reads for regs, reads in behind)
+        self.is_shared = has_fence or any(
+            _is_strong(node) for block in self.blocks for node in block.nodes
+        )
+        return any(self._is_wait(term) for term in terms)
 
     # --- what decides
 
@@ -167,28 +189,36 @@ class _Loop:
 
     def _counts(self, regs: set[Virtual]) -> bool:
         """Whether one of the registers moves on in every round by what the thread does itself."""
+        return any(self._moves(set(cycle)) for cycle in self._cycles(regs))
+
+    def _cycles(self, regs: set[Virtual]) -> Iterator[list[Virtual]]:
         order = sorted(regs, key=lambda reg: reg.index)
-        return any(self._moves(set(cycle)) for cycle in _cycles(order, self._made_from))
+        return _cycles(order, self._made_from)
 
     def _moves(self, cycle: set[Virtual]) -> bool:
-        """Whether registers that are computed from each other are others in every round."""
-        steps = {
-            reg: block
-            for reg in cycle
-            for node, block in self.definitions[reg]
-            if node.op in ARITHMETIC and self._is_step(node, cycle)
-        }
-        rest = [reg for reg in cycle if reg not in steps]
-        stays = any(_cycles(rest, self._made_from))
+        """Whether registers that are computed from each other are others in every round, and come
+        back to no value that they had before long: nothing but arithmetic and copies."""
+        made = [part for reg in cycle for part in self.definitions[reg]]
+        steps = {node.dst: block for node, block in made if node.op in ARITHMETIC}
+        if not all(self._keeps(node, cycle) for node, _ in made):
+            return False
+        stays = any(_cycles([reg for reg in cycle if reg not in steps], self._made_from))
         return not stays and any(self._is_certain(block) for block in steps.values())
+
+    def _keeps(self, node: Node, cycle: set[Virtual]) -> bool:
+        """Whether a node only carries a cycle on: no new start, nothing read from memory."""
+        sources = list(node.sources())
+        others = [source for source in sources if source not in cycle]
+        is_copy = node.op is Op.MOV and node.guard is None
+        return (
+            (is_copy or node.op in ARITHMETIC)
+            and len(others) < len(sources)
+            and not self._behind(others)[1]
+        )
 
     def _made_from(self, reg: Virtual) -> list[Virtual]:
         nodes = [node for node, _ in self.definitions[reg] if node.op is not Op.LD]
         return [source for node in nodes for source in node.sources()]
-
-    def _is_step(self, node: Node, cycle: set[Virtual]) -> bool:
-        others = [source for source in node.sources() if source not in cycle]
-        return not self._behind(others)[1]
 
     def _is_certain(self, place: Block) -> bool:
         """Whether every round passes a block."""
@@ -198,37 +228,49 @@ class _Loop:
 
     # --- reads that others may change
 
-    def _is_wait(self, term: Virtual, counts: bool) -> bool:
+    def _is_wait(self, term: Virtual) -> bool:
         regs, reads = self._behind([term])
-        if self._counts(regs) or self._is_lock_free(term, reads):
+        if self._is_order(term) and self._counts(regs):
             return False
-        return any(self._may_change(read, counts) for read in reads)
+        if self._is_lock_free(term, reads):
+            return False
+        return any(self._may_change(read, term) for read in reads)
 
-    def _may_change(self, read: Node, counts: bool) -> bool:
-        """Whether only another thread may change what a read finds in the next round. ``counts``:
-        the loop also ends by itself, so going over many places is no waiting."""
+    def _is_order(self, term: Virtual) -> bool:
+        """Whether a term says which of two numbers is less: what moves on gets past the other."""
+        return all(node.op in ORDER for node, _ in self.definitions.get(term, []))
+
+    def _may_change(self, read: Node, term: Virtual) -> bool:
+        """Whether only another thread may change what a read finds in the next round."""
         parts = read.origin.opcode if read.origin is not None else ()
         if read.spill is not None or any(part.split("::")[0] in PRIVATE for part in parts):
             return False
         regs, reads = self._behind([read.a, read.b])
-        if parts[:1] == ("atom",):
-            return not self._moves_on(read) and not (counts and self._counts(regs))
-        if any(part in UNSTABLE for part in parts):
-            return not (counts and self._counts(regs))
+        if self._counts(regs) or (self.ends and any(self._cycles(regs))):
+            return False  # it goes over many places
+        if self.is_shared:
+            return not self._takes(read, term)
         return not regs and not reads and (read.a, read.b) not in self.stored
 
-    def _moves_on(self, read: Node) -> bool:
-        """Whether an atomic operation itself changes what it finds in the next round. Nothing is
-        added where it adds zero."""
-        assert read.origin is not None
-        opcode = read.origin.opcode
-        if any(part in COUNTING for part in opcode):
-            return True
-        return "add" in opcode and any(
+    def _takes(self, read: Node, term: Virtual) -> bool:
+        """Whether the read is of an atomic addition that hands out numbers up to a bound, as for
+        work: then what it finds moves on by itself, unless the loop undoes it."""
+        parts = read.origin.opcode if read.origin is not None else ()
+        if parts[:1] != ("atom",) or "add" not in parts:
+            return False
+        nodes = [node for block in self.blocks for node in block.nodes]
+        adds = any(
             node.op is Op.ADD and node.origin is read.origin and read.dst in (node.a, node.b)
-            for block in self.blocks
-            for node in block.nodes
+            for node in nodes
         )
+        others = any(
+            node.op in (Op.LD, Op.ST)
+            and node.origin is not read.origin
+            and (node.a, node.b) == (read.a, read.b)
+            for node in nodes
+        )
+        alone = self._behind([term])[1] == [read]
+        return adds and alone and not others and self._is_order(term)
 
     def _is_lock_free(self, term: Virtual, reads: list[Node]) -> bool:
         """Whether the term tells that a compare-and-swap has found what the thread had just read:
@@ -240,11 +282,21 @@ class _Loop:
             leaves = self._leaves(term, compared)
             old = {leaf for leaf in leaves if self._is_from(leaf, swap)}
             expected = leaves - old
-            found = [read for leaf in expected for read in self._behind([leaf])[1]]
-            own = all(_is_same_place(read, swap) for read in found)
-            if old and found and own and expected <= compared:
+            if old and expected and expected <= compared and self._are_read(expected, swap):
                 return True
         return False
+
+    def _are_read(self, regs: set[Virtual], swap: Node) -> bool:
+        """Whether registers hold, unchanged, what the loop has read of the word of a swap."""
+        found, (behind, reads) = 0, self._behind(regs)
+        for node in (node for reg in behind for node, _ in self.definitions[reg]):
+            if node.op is not Op.LD and not (node.op is Op.MOV and node.guard is None):
+                return False
+        for read in reads:
+            found += 1
+            if read.origin is not swap.origin and (read.a, read.b) != (swap.a, swap.b):
+                return False
+        return bool(found)
 
     def _leaves(self, term: Virtual, known: set[Virtual]) -> set[Virtual]:
         """The registers that a comparison is made from; those ``known`` are looked at no closer."""
@@ -285,8 +337,9 @@ class _Loop:
         return compared
 
 
-def _is_same_place(read: Node, swap: Node) -> bool:
-    return read.origin is swap.origin or (read.a, read.b) == (swap.a, swap.b)
+def _is_strong(node: Node) -> bool:
+    """Whether other threads are meant to see a node's access."""
+    return node.origin is not None and any(part in STRONG for part in node.origin.opcode)
 
 
 def _cycles(

@@ -501,7 +501,7 @@ def found(names: tuple[str, ...], n: int = 8) -> list[str]:
 
 
 def test_without_yields_they_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(qgpu.ptx.lower, "mark_waits", lambda graph, n_threads: None)
+    monkeypatch.setattr(qgpu.ptx.lower, "mark_waits", lambda graph, n_threads, has_fence: None)
     monkeypatch.setattr("tests.levels.run_blocks", partial(run_blocks, max_tokens=20_000))
     names = ("a lock", "tickets", "flags of 16 bits, down", "a barrier that changes its sense",
              "sums that look back", "a ring between the first and the last")  # fmt: skip
