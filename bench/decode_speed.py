@@ -1,6 +1,7 @@
 """Decode speed on a GPU: plain forward passes, the captured modules, the fused step.
 
     python bench/decode_speed.py LAUNCHES --out FILE [--quick] [--tune] [--seconds 420]
+    python bench/decode_speed.py LAUNCHES --out FILE --tuned FILE-OF-A-RUN-WITH-TUNE
 
 Two models in stock transformers classes, bf16: the reference machine's layers alone, and those in
 front of 24 random layers of Qwen3.5-2B's shape with its whole vocabulary (69 layers). LAUNCHES is
@@ -12,6 +13,7 @@ FILE is written anew after each part, so that a run that is cut short has told w
 from __future__ import annotations
 
 import argparse
+import importlib.metadata
 import json
 import sys
 import time
@@ -30,7 +32,7 @@ from bench.whole import whole_model
 from qgpu.compiler.plan import build_plan
 from qgpu.host.graph import CAPACITY, StepGraph
 from qgpu.host.model import cache_argument
-from qgpu.host.step import TUNED, Launch
+from qgpu.host.step import TUNED, Launch, Tuning
 from qgpu.machine import REFERENCE
 from tests.compiler.dense import circuit_model
 
@@ -62,8 +64,9 @@ class Report:
 class Bench:
     """One model with the long launch."""
 
-    def __init__(self, model: Any, launch: dict[str, Any], plan: Any, first_token: int) -> None:
-        self.model, self.plan, self.memory = model, plan, launch["memory"]
+    def __init__(self, model: Any, launch: dict[str, Any], plan: Any, first_token: int,
+                 tuned: Tuning) -> None:  # fmt: skip
+        self.model, self.plan, self.memory, self.tuned = model, plan, launch["memory"], tuned
         self.prompt = [n + first_token for n in launch["prompt"]]
         self.trace = [n + first_token for n in launch["trace"]]
         _, self.cache = self.prefill(self.prompt)
@@ -100,6 +103,7 @@ class Bench:
         }
 
     def graph(self, capacity: int = CAPACITY, **options: Any) -> StepGraph:
+        options = {"tuned": self.tuned, **options}
         return StepGraph(self.model, deepcopy(self.cache), self.argument, capacity, **options)
 
     def eager(self, count: int) -> dict[str, Any]:
@@ -192,15 +196,27 @@ def kernels(steps: StepGraph) -> dict[str, Any]:
 
 
 def tune(bench: Bench) -> dict[str, Any]:
-    """Microseconds of each kernel with a matrix for every candidate of (rows, warps)."""
-    found: dict[str, Any] = {name: {} for name in TUNED}
+    """Microseconds of each kernel with a matrix for every candidate of (rows, warps), and the
+    candidate with which a step spends least in it."""
+    found: dict[str, dict[str, float]] = {}
+    totals: dict[str, dict[tuple[int, int], float]] = {name: {} for name in TUNED}
     for rows, warps in CANDIDATES:
         steps = bench.graph(tuned=dict.fromkeys(TUNED, (rows, warps)))
         for name, times in kernels(steps).items():
-            if name.split()[0] in TUNED:
+            kernel = name.split()[0]
+            if kernel in TUNED:
                 found.setdefault(name, {})[f"{rows} rows, {warps} warps"] = times["us"]
-    return {name: dict(sorted(times.items(), key=lambda item: item[1])[:6])
-            for name, times in found.items() if times}  # fmt: skip
+                spent = totals[kernel].get((rows, warps), 0) + times["us"] * times["of a step"]
+                totals[kernel][rows, warps] = spent
+    best = {name: min(spent, key=lambda c: spent[c]) for name, spent in totals.items() if spent}
+    return {"best": best, "us": {name: dict(sorted(times.items(), key=lambda item: item[1])[:6])
+                                 for name, times in found.items()}}  # fmt: skip
+
+
+def tuning_of(path: Path) -> Tuning:
+    """What a run with --tune found best for the circuit."""
+    best = json.loads(path.read_text())["circuit: tuning"]["best"]
+    return {name: (rows, warps) for name, (rows, warps) in best.items()}
 
 
 def profile(steps: StepGraph, position: int, first: int) -> dict[str, Any]:
@@ -217,8 +233,10 @@ def profile(steps: StepGraph, position: int, first: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def measure(report: Report, name: str, bench: Bench, args: argparse.Namespace) -> None:
-    """All parts for one model."""
+def measure(
+    report: Report, name: str, bench: Bench, args: argparse.Namespace, share: float
+) -> None:
+    """All parts for one model; the whole launch is written for ``share`` of the time left."""
     part = report.part
     trace, n = bench.trace, len(bench.prompt)
     fused: list[StepGraph] = []
@@ -243,7 +261,7 @@ def measure(report: Report, name: str, bench: Bench, args: argparse.Namespace) -
     part(f"{name}: modules, eager", lambda: bench.eager(60))
     part(f"{name}: prefill of the whole launch", bench.long_prefill)
     left = args.seconds - (time.perf_counter() - report.start)
-    part(f"{name}: the whole launch, written", lambda: bench.whole_launch(max(left, 10)))
+    part(f"{name}: the whole launch, written", lambda: bench.whole_launch(max(left * share, 10)))
 
 
 def main() -> None:
@@ -252,6 +270,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--quick", action="store_true", help="200 tokens and the kernels only")
     parser.add_argument("--tune", action="store_true", help="try rows and warps of each kernel")
+    parser.add_argument("--tuned", type=Path, help="take rows and warps from this result")
     parser.add_argument("--only", choices=("circuit", "whole"))
     parser.add_argument("--seconds", type=float, default=420, help="no token is begun later")
     args = parser.parse_args()
@@ -260,7 +279,7 @@ def main() -> None:
     report.found.update({
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "card": torch.cuda.get_device_name(), "torch": torch.__version__,
-        "circuit layers": len(plan.layers),
+        "triton": importlib.metadata.version("triton"), "circuit layers": len(plan.layers),
     })  # fmt: skip
     with torch.inference_mode():
         run(report, plan, launch, args)
@@ -268,11 +287,14 @@ def main() -> None:
 
 def run(report: Report, plan: Any, launch: dict[str, Any], args: argparse.Namespace) -> None:
     circuit = circuit_model(plan, torch.bfloat16, "cuda")
+    tuned = {} if args.tuned is None else tuning_of(args.tuned)
+    report.found["rows and warps"] = {**TUNED, **tuned}
     if args.only != "whole":
-        measure(report, "circuit", Bench(circuit, launch, plan, 0), args)
+        share = 1.0 if args.only else 0.5
+        measure(report, "circuit", Bench(circuit, launch, plan, 0, tuned), args, share)
     if args.only != "circuit":
         model, first_token = whole_model(plan, circuit)
-        measure(report, "whole", Bench(model, launch, plan, first_token), args)
+        measure(report, "whole", Bench(model, launch, plan, first_token, tuned), args, 1.0)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ Makes a stand-in, builds on it, twice, and asks of the result, part by part: is 
 silent, by the gates as stored and in the dense layers, do launches run, how far does text drift,
 which widths of the head give other bits, and the same by transformers alone, with layers on two
 devices, saved and loaded again, quantised, with flash-linear-attention and by vLLM. --extra DIR has
-packages for the parts quantised and fla alone, --vllm names a Python that has vLLM. Each part is a
+torchao for the part quantised alone, --fla DIR flash-linear-attention for the part fla alone, since
+it changes what transformers computes; --vllm names a Python that has vLLM. Each part is a
 process of its own; FILE is written anew after each, so a run that is cut keeps what it has; with
 --add the parts that FILE has and that do not run again stay in it.
 """
@@ -145,7 +146,7 @@ PARTS: dict[str, Callable[[Record, Options], None]] = {
     "quantised": loading.part_quantised, "fla": loading.part_fla,
     "vllm": loading.part_vllm,
 }  # fmt: skip
-WITH_EXTRA = ("fla", "quantised")  # flash-linear-attention changes what transformers computes
+WITH_PACKAGES = {"fla": "fla", "quantised": "extra"}  # the part, and the option that names them
 
 
 # --- all of them ----------------------------------------------------------------------------------
@@ -177,8 +178,9 @@ def run_part(name: str, args: argparse.Namespace, left: float) -> Facts:
     found = args.work / f"{name}.json"
     found.unlink(missing_ok=True)
     env = dict(os.environ)
-    if name in WITH_EXTRA and args.extra is not None:
-        env["PYTHONPATH"] = os.pathsep.join([str(args.extra), env.get("PYTHONPATH", "")])
+    packages = getattr(args, WITH_PACKAGES[name]) if name in WITH_PACKAGES else None
+    if packages is not None:
+        env["PYTHONPATH"] = os.pathsep.join([str(packages), env.get("PYTHONPATH", "")])
     if left < 10:
         return {"not run": "no time was left"}
     # The same line of arguments; what is said last of --out counts.
@@ -222,7 +224,8 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("/tmp/text_check"))
     parser.add_argument("--like", default="2b", help="the stand-in")
     parser.add_argument("--layers", type=int, help="of the stand-in, if not its own")
-    parser.add_argument("--extra", type=Path, help="more packages, for the parts that need them")
+    parser.add_argument("--extra", type=Path, help="torchao, for the part that needs it")
+    parser.add_argument("--fla", type=Path, help="flash-linear-attention, for the part fla")
     parser.add_argument("--vllm", type=Path, metavar="PYTHON", help="one that has vLLM")
     parser.add_argument("--limit", type=float, default=570.0, help="seconds for everything")
     parser.add_argument("--parts", nargs="+", choices=PARTS, help="only these")

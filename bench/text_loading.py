@@ -7,6 +7,7 @@ quantised copy, flash-linear-attention's kernels; each with launches, which must
 from __future__ import annotations
 
 import gc
+import importlib.metadata
 import importlib.util
 import inspect
 import json
@@ -145,6 +146,7 @@ def part_quantised(record: Record, options: Options) -> None:
     from qgpu.host.quantise import quantise
 
     copy = options.work / "int8"
+    record.facts["versions"] = versions("torchao", "transformers")
     with record.step("quantise"):
         record.facts["quantise"] = quantise(options.merged, copy)["quantised"] | {
             "GB": round(sum(f.stat().st_size for f in copy.iterdir()) / 1e9, 1)
@@ -155,6 +157,10 @@ def part_quantised(record: Record, options: Options) -> None:
         with record.step("load"):
             model = Model.load(copy)
         launches(record, model, "int8", options)
+
+
+def versions(*packages: str) -> dict[str, str]:
+    return {name: importlib.metadata.version(name) for name in packages}
 
 
 def part_vllm(record: Record, options: Options) -> None:
@@ -239,6 +245,7 @@ def part_fla(record: Record, options: Options) -> None:
         return
     both = ("torch_chunk_gated_delta_rule", "torch_recurrent_gated_delta_rule")
     used = {name: getattr(modeling, name) for name in both}
+    record.facts["versions"] = versions("flash-linear-attention", "transformers")
     with record.step("kernels"):
         record.facts["kernels"] = {
             name: inspect.getclosurevars(f).nonlocals["implementation"].__module__
