@@ -15,6 +15,7 @@ from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
     rules_warp,
 )
 from qgpu.ptx.cfg import drop_unreachable, reachable
+from qgpu.ptx.masks import note_ended
 from qgpu.ptx.memory import Memory
 from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Value, Virtual, imm
 from qgpu.ptx.promote import opaque_base
@@ -42,6 +43,8 @@ def build_graph(
         selector.move(index, ZERO)
         head, selector.tail = graph.new_block("cuda_block"), graph.new_block("next_block")
         selector.jump(head)
+    elif unmet:
+        selector.tail = graph.new_block("end")
     for statement in function.body:
         if isinstance(statement, Label):
             selector.labels[statement.name] = graph.new_block(statement.name)
@@ -55,19 +58,28 @@ def build_graph(
     selector.block.target = selector.exit_edge
     if graph.local_base is not None:
         graph.entry.nodes.insert(0, opaque_base(graph.local_base))
+    if unmet:
+        _note_ended(selector)
     if head is not None and isinstance(selector.ctaid, Virtual):
         _grid_loop(selector, head, selector.ctaid)
     drop_unreachable(graph)
     return graph
 
 
+def _note_ended(selector: Selector) -> None:
+    """Behind the kernel: threads that have ended say so to those that look for their lanes."""
+    assert selector.tail is not None
+    selector.block, selector.inst = selector.tail, Inst((), ())
+    note_ended(selector)
+
+
 def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:
     """Behind the kernel: count the CUDA block up and start over until all are done.
 
-    Where CUDA blocks share memory or meet at barriers, all threads wait for each other first. A
-    thread that ended early would pass such a barrier together with those that wait inside the
-    kernel; so, where that can happen, threads count themselves as done and wait again and again
-    until all of them are.
+    Where CUDA blocks share memory, meet at barriers or look for the lanes of a mask, all threads
+    wait for each other first. A thread that ended early would pass such a barrier together with
+    those that wait inside the kernel; so, where that can happen, threads count themselves as done
+    and wait again and again until all of them are.
     """
     graph, tail, memory = selector.graph, selector.tail, selector.memory
     assert tail is not None
@@ -76,7 +88,9 @@ def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:
     following = selector.emit(Op.ADD, index, ONE)
     if selector.uses_barrier and _may_end_early(head, tail) and selector.shape.n_threads > 1:
         _wait_for_all(selector, following)
-    elif (selector.uses_barrier or memory.uses_shared) and selector.shape.n_threads > 1:
+    elif (
+        selector.uses_barrier or memory.uses_shared or selector.unmet
+    ) and selector.shape.n_threads > 1:
         selector.jump(graph.new_block("all_done"), barrier=True)
     following = selector.emit(Op.ADD, index, ONE)
     more = selector.emit(Op.LTU, following, imm(n_cuda_blocks(selector.shape)))

@@ -8,6 +8,7 @@ whole warp. A mask that names lanes beyond it which the launch has would mean ot
 from __future__ import annotations
 
 from qgpu.isa import Immediate, Op
+from qgpu.machine import WORD_BYTES
 from qgpu.ptx.mir import ONE, ONES, ZERO, Edge, Value, imm
 from qgpu.ptx.select import Selector
 from qgpu.ptxir import Operand
@@ -57,16 +58,43 @@ def members(s: Selector, operand: Operand | None) -> Value:
 
 
 def _meet(s: Selector, mask: Value) -> None:
-    """Go on only with every lane that the mask names; let the others go first until then."""
-    look, after = s.split("meet"), s.split("together")
+    """Go on only with every lane that the mask names and that has not ended; let the others go
+    first until then."""
+    look, search, after = s.split("meet"), s.split("ended"), s.split("together")
     named = s.emit(Op.AND, mask, _living(s))
     s.jump(look)
-    here = s.emit(Op.BALLOT, ONE)
-    missing = s.emit(Op.AND, named, s.emit(Op.XOR, here, ONES))
-    s.branch(s.emit(Op.NE, missing, ZERO), look, after)
-    if look.taken is not None:
-        look.taken = Edge(look, yields=True)
+    missing = s.emit(Op.AND, named, s.emit(Op.XOR, s.emit(Op.BALLOT, ONE), ONES))
+    s.branch(s.emit(Op.NE, missing, ZERO), search, after)
+    s.block = search
+    s.epoch += 1
+    still = s.emit(Op.AND, missing, s.emit(Op.XOR, _ended(s), ONES))
+    s.branch(s.emit(Op.NE, still, ZERO), look, after)
+    if search.taken is not None:
+        search.taken = Edge(look, yields=True)
     s.block = after
+
+
+def _ended(s: Selector) -> Value:
+    """The lanes of this warp that have ended in this CUDA block."""
+    address = s.memory.ended_place()
+    first = s.emit(Op.AND, s.emit(Op.TID), imm(-s.spec.n_lanes))
+    offset, now = s.emit(Op.SHL, first, imm(2)), _round_number(s)
+    ended: Value = ZERO
+    for lane in range(s.spec.n_lanes):
+        word = s.emit(Op.LD, imm(address + WORD_BYTES * lane), offset)
+        ended = s.emit(Op.OR, ended, s.emit(Op.SHL, s.emit(Op.EQ, word, now), imm(lane)))
+    return ended
+
+
+def note_ended(s: Selector) -> None:
+    """Note that this thread has ended: the number of its CUDA block, from 1, in its own word."""
+    offset = s.emit(Op.SHL, s.emit(Op.TID), imm(2))
+    s.epoch += 1
+    s.effect(Op.ST, imm(s.memory.ended_place()), offset, _round_number(s))
+
+
+def _round_number(s: Selector) -> Value:
+    return s.emit(Op.ADD, s.ctaid, ONE)
 
 
 def _living(s: Selector) -> Value:

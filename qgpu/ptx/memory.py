@@ -54,6 +54,7 @@ class Memory:
         self.traps: list[str] = []
         self.flags_address: int | None = None
         self.frames: Place | None = None
+        self.ended_address: int | None = None
         self._place_locals(function)
 
     # --- placing
@@ -135,6 +136,15 @@ class Memory:
             size = self.frame_bytes * self.shape.n_threads
             self.frames = Place("frames", self.allocate(size), size)
         return self.frames
+
+    def ended_place(self) -> int:
+        """Where each thread has a word to note that it has ended."""
+        if self.ended_address is None:
+            n_lanes = self.spec.n_lanes
+            self.ended_address = self.allocate(
+                WORD_BYTES * _round_up(self.shape.n_threads, n_lanes)
+            )
+        return self.ended_address
 
     def spill_slot(self) -> int:
         """A word for each thread, the threads side by side so that stores group."""

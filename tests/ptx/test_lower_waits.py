@@ -458,6 +458,100 @@ WAITS = {
         lambda n, g: ([zeros(4), zeros(n)], {0: [1] * 4, 1: [1] * n}),
         (8,),
     ),
+    "a lock by adding, taken back": Wait(
+        "int *l, vint *c",
+        """while (atomicAdd(l, 1) != 0) atomicSub(l, 1);
+        *c += 1; __threadfence(); atomicSub(l, 1);""",
+        counted,
+        (1, 2, 3, 4),
+    ),
+    "a semaphore of two places": Wait(
+        "int *s, int *c",
+        """for (;;) { if (atomicSub(s, 1) > 0) break; atomicAdd(s, 1); }
+        atomicAdd(c, 1); atomicAdd(s, 1);""",
+        lambda n, g: ([[2], zeros(1)], {0: [2], 1: [n]}),
+        (1, 2, 3, 4, 5),
+    ),
+    "a lock that is one bit of a word": Wait(
+        "int *w, vint *c",
+        """int v;
+        do { v = *(vint *)w & ~1; } while (atomicCAS(w, v, v | 1) != v);
+        *c += 1; __threadfence(); atomicAnd(w, ~1);""",
+        lambda n, g: ([[6], zeros(1)], {0: [6], 1: [n]}),
+    ),
+    "writers of a sequence lock": Wait(
+        "unsigned *q, vint *c",
+        """unsigned v;
+        do { v = *(volatile unsigned *)q; } while ((v & 1) || atomicCAS(q, v, v + 1) != v);
+        *c += T + 1; __threadfence(); atomicAdd(q, 1u);""",
+        lambda n, g: ([zeros(1), zeros(1)], {0: [2 * n], 1: [n * (n + 1) // 2]}),
+    ),
+    "a flag seen several times, counted by shifts": Wait(
+        "vint *f, int *o",
+        """if (T == 0) { o[0] = 1; *f = 1; return; }
+        unsigned seen = 0;
+        while ((seen & 7) != 7) seen = seen << 1 | *f;
+        o[T] = 1;""",
+        lambda n, g: ([zeros(1), zeros(n)], {0: [1], 1: [1] * n}),
+    ),
+    "flags looked for one after another, round and round": Wait(
+        "vint *f, int *o",
+        """if (T == N - 1) { f[N / 2] = 1; o[T] = N / 2; return; }
+        int i = 0;
+        while (!f[i]) i = (i + 1) % N;
+        o[T] = i;""",
+        lambda n, g: ([zeros(n), zeros(n)],
+                      {0: [int(t == n // 2) for t in range(n)], 1: [n // 2] * n}),
+    ),
+    "plain accesses and fences": Wait(
+        "int *f, int *o",
+        """if (T == N - 1) { o[T] = 7; __threadfence(); f[0] = 1; __threadfence(); return; }
+        for (;;) { int v = f[0]; __threadfence(); if (v) break; }
+        o[T] = 7;""",
+        lambda n, g: ([zeros(1), zeros(n)], {0: [1], 1: [7] * n}),
+    ),
+    "a lock around a loop that waits": Wait(
+        "int *l, vint *turn, vint *o",
+        """bool done = false;
+        while (!done) {
+            LOCK(l)
+            if (*turn == T) { o[T] = *turn + 1; *turn = T + 1; done = true; }
+            UNLOCK(l)
+        }""",
+        lambda n, g: ([zeros(1), zeros(1), zeros(n)], {1: [n], 2: list(range(1, n + 1))}),
+    ),
+    "lanes that ended are not waited for": Wait(
+        "int *o",
+        """if (T == 2) return;
+        for (int i = 0; i < 4; i++)
+            if (i == (T & 3)) o[T] = __shfl_sync(0xf, T + 10, T & 1, 4) + __ballot_sync(0xf, 1);""",
+        lambda n, g: ([zeros(n)],
+                      {0: [0 if t == 2 else t // 4 * 4 + t % 2 + 10 + (
+                          11 if t < 4 else (1 << min(4, n - t // 4 * 4)) - 1) for t in range(n)]}),
+        (4, 5, 8, 13),
+        (1, 3),
+    ),
+    "lanes of the same CUDA block meet": Wait(
+        "int *o",
+        """int b = blockIdx.x;
+        for (int i = 0; i < 4; i++)
+            if (i == ((T + b) & 3)) o[b * N + T] = __shfl_sync(0xf, T + b * 10, T ^ 1, 4);""",
+        lambda n, g: ([zeros(n * g)], {0: [(t ^ 1) + b * 10 for b in range(g) for t in range(n)]}),
+        WARPS[:2],
+        (1, 2, 4),
+    ),
+    "lanes that ended in some CUDA blocks": Wait(
+        "int *o",
+        """int b = blockIdx.x;
+        if ((T & 3) == b) return;
+        for (int i = 0; i < 4; i++)
+            if (i == (T & 3)) o[b * N + T] = __ballot_sync(0xf, 1) + b * 100;""",
+        lambda n, g: ([zeros(n * g)],
+                      {0: [0 if t % 4 == b else b * 100 + (15 & ~(1 << b) if b < 4 else 15)
+                           for b in range(g) for t in range(n)]}),
+        WARPS[:2],
+        (1, 5),
+    ),
 }  # fmt: skip
 
 
@@ -505,6 +599,14 @@ def test_without_yields_they_do_not_end(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("tests.levels.run_blocks", partial(run_blocks, max_tokens=20_000))
     names = ("a lock", "tickets", "flags of 16 bits, down", "a barrier that changes its sense",
              "sums that look back", "a ring between the first and the last")  # fmt: skip
+    assert found(names) == list(names)
+
+
+def test_lanes_that_are_not_told_to_have_ended_are_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("qgpu.ptx.build_graph.note_ended", lambda s: None)
+    names = ("lanes that ended are not waited for", "lanes that ended in some CUDA blocks")
     assert found(names) == list(names)
 
 
