@@ -59,7 +59,7 @@ class DeadlockError(LaunchError):
 
     def __init__(self, blocks: tuple[int, ...], where: str = "") -> None:
         where = where or "at " + ", ".join(f"B{block}" for block in blocks)
-        super().__init__(f"the threads wait in loops for what none of them does: {where}")
+        super().__init__(f"the threads go round in loops that wait, and none gets on: {where}")
         self.blocks = blocks
 
 

@@ -157,8 +157,11 @@ def quantise(model: str, out: str, form: str, as_json: bool) -> None:
 @model_option
 @click.option("--text", "text_file", default=None, metavar="FILE", help="Instead of the built-in.")
 @click.option("--positions", default=512, show_default=True, help="Tokens to compare at most.")
+@click.option("--decoded", type=click.IntRange(1), help="Of them one at a time; all if not given.")
 @json_option
-def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bool) -> None:
+def kl(
+    base: str, model: str, text_file: str | None, positions: int, decoded: int | None, as_json: bool
+) -> None:
     """Measure how far the merged model's text has drifted from its base: KL(base || merged)."""
     from qgpu.host.drift import measure
 
@@ -169,7 +172,8 @@ def kl(base: str, model: str, text_file: str | None, positions: int, as_json: bo
         if err.is_terminal:
             err.print(f"{what}: {done} of {of}", end="\r")
 
-    found = measure(Path(base), Path(model), text, max_positions=positions, report=report)
+    found = measure(Path(base), Path(model), text, max_positions=positions,
+                    decode_positions=decoded, report=report)  # fmt: skip
     reply().update({mode: drift.as_dict() for mode, drift in found.items()})
     if as_json:
         return

@@ -349,7 +349,12 @@ __QGPU_FN unsigned __sad(int a, int b, unsigned c) {
 }
 template <typename T> __QGPU_FN T __ldg(const T *p) { return *p; }
 template <typename T> __QGPU_FN T __ldca(const T *p) { return *p; }
-template <typename T> __QGPU_FN T __ldcg(const T *p) { return *p; }
+// Never out of L1, so a loop of them sees what others store; vectors have no volatile copies.
+template <typename T> __QGPU_FN T __ldcg(const T *p) {
+  if constexpr (__is_class(T)) return *p;
+  else return *(const volatile T *)p;
+}
+template <typename T> __QGPU_FN T __ldcv(const T *p) { return __ldcg(p); }
 template <typename T> __QGPU_FN T __ldcs(const T *p) { return *p; }
 template <typename T> __QGPU_FN void __stcg(T *p, T v) { *p = v; }
 template <typename T> __QGPU_FN void __stcs(T *p, T v) { *p = v; }

@@ -191,7 +191,7 @@ def test_the_check_of_the_interpreter_can_fail(monkeypatch: pytest.MonkeyPatch) 
     [
         ("if (a[t] == 2)\n__trap();", "k.cu:3: trap [trap]"),
         ("while (atomicAdd(a, 0) != 9)\n;",
-         "the threads wait in loops for what none of them does: k.cu:2"),
+         "the threads go round in loops that wait, and none gets on: k.cu:2"),
     ],
 )  # fmt: skip
 def test_a_launch_that_fails_says_where_and_why(body: str, message: str, check: bool) -> None:

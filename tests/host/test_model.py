@@ -183,6 +183,8 @@ def test_text_is_bit_identical_to_the_base(folders: tuple[Path, Path]) -> None:
         assert found[mode].identical == found[mode].positions == 12
         assert found[mode].top1 == 1
         assert found[mode].max < 1e-6
+    fewer = measure(*folders, "int x = 1;", max_positions=4, decode_positions=2)
+    assert [fewer[mode].positions for mode in ("prefill", "decode")] == [4, 2]
 
 
 def test_a_conversation_with_a_launch_in_it(model: Model) -> None:

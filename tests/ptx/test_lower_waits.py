@@ -552,6 +552,14 @@ WAITS = {
         WARPS[:2],
         (1, 5),
     ),
+    "a flag read past the cache": Wait(
+        "int *f, int *o",
+        """if (T == N - 1) { *f = 1; o[T] = 7; return; }
+        while (!__ldcg(f)) {}
+        while (!__ldcv(f)) {}
+        o[T] = 7;""",
+        lambda n, g: ([zeros(1), zeros(n)], {0: [1], 1: [7] * n}),
+    ),
 }  # fmt: skip
 
 
