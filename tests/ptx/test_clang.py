@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 
@@ -224,10 +223,8 @@ def test_assembly_reaches_no_assembler() -> None:
     ],
 )  # fmt: skip
 def test_sources_that_try_to_exhaust_the_compiler(source: str, message: str) -> None:
-    start = time.monotonic()
     with pytest.raises(CompileError, match=message):
         cuda_to_ptx(source)
-    assert time.monotonic() - start < 20
 
 
 def test_a_preprocessor_bomb_ends() -> None:
