@@ -15,6 +15,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import transformers
+
 from qgpu.compiler.checkpoint import CONFIG, INDEX, MANIFEST, SINGLE, Folder, read_json, sha256
 from qgpu.compiler.checkpoint import write_json as write
 from qgpu.compiler.merge import check_target, staged
@@ -117,5 +119,8 @@ def compared(source: Folder, copy: Folder, n_layers: int) -> dict[str, int]:
             raise CheckpointError(f"{copy.path}: {name} of the circuit was changed")
     smaller = sum(name.endswith("._weight_qdata") for name in copy.tensors)
     if not smaller:
-        raise CheckpointError(f"torchao quantised nothing of {source.path}")
+        raise CheckpointError(
+            f"torchao quantised nothing of {source.path} under transformers "
+            f"{transformers.__version__}; 5.24 does"
+        )
     return {"circuit_tensors_identical": len(names), "tensors_quantised": smaller}
