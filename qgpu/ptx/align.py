@@ -102,6 +102,7 @@ class Parting:
     ``between``: the blocks on the ways from it to where the lanes certainly meet again; ``both``:
     those that either side reaches there; ``after``: what can follow the meeting. ``ahead``: blocks
     on every way at which the lanes do not meet, because those that are early go on from there.
+    ``comes_back``: lanes can come to the branch again and part anew before they meet.
     ``over_blocks``: where the loop over CUDA blocks begins, behind which other threads run.
     """
 
@@ -110,11 +111,12 @@ class Parting:
     after: frozenset[Block]
     meeting: Block | None
     ahead: tuple[Block, ...]
+    comes_back: bool
     over_blocks: Block | None
 
     def unsafe(self, places: Iterable[Block]) -> set[Block]:
         """Of the places, those that some lanes can run while others come back to them later."""
-        again = self.after | (self.both if self.ahead else frozenset())
+        again = self.after | (self.both if self.ahead or self.comes_back else frozenset())
         return {block for block in places if block in self.between and block in again}
 
 
@@ -195,7 +197,9 @@ class _Ways:
             ahead.append(meeting)
         both = frozenset() if ends_here or not sides else frozenset.intersection(*sides)
         after = _reach([meeting], self.over_blocks) if meeting is not None else frozenset()
-        return Parting(between, both, after, meeting, tuple(ahead), self.over_blocks)
+        return Parting(
+            between, both, after, meeting, tuple(ahead), block in between, self.over_blocks
+        )
 
     def _meet_at(self, meeting: Block, before: frozenset[Block]) -> bool:
         """Whether no lane goes on from there while others are still on their way: none that

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from qgpu.isa import Op
 from qgpu.kernel import LaunchShape
-from qgpu.machine import MachineSpec
+from qgpu.machine import WORD_BYTES, MachineSpec
 from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
     rules_arith,
     rules_bits,
@@ -17,7 +17,7 @@ from qgpu.ptx import (  # noqa: F401  (importing the rules registers them)
 from qgpu.ptx.cfg import drop_unreachable, reachable
 from qgpu.ptx.masks import note_ended
 from qgpu.ptx.memory import Memory
-from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Value, Virtual, imm
+from qgpu.ptx.mir import ONE, ZERO, Block, Condition, Edge, Graph, Node, Value, Virtual, imm
 from qgpu.ptx.promote import opaque_base
 from qgpu.ptx.select import Selector, select_instruction
 from qgpu.ptxir import Branchtargets, Function, Inst, Label
@@ -78,8 +78,8 @@ def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:
 
     Where CUDA blocks share memory, meet at barriers or look for the lanes of a mask, all threads
     wait for each other first. A thread that ended early would pass such a barrier together with
-    those that wait inside the kernel; so, where that can happen, threads count themselves as done
-    and wait again and again until all of them are.
+    those that wait inside the kernel; so, where that can happen, it waits with them until all have
+    ended.
     """
     graph, tail, memory = selector.graph, selector.tail, selector.memory
     assert tail is not None
@@ -102,21 +102,46 @@ def _grid_loop(selector: Selector, head: Block, index: Virtual) -> None:
 
 
 def _wait_for_all(selector: Selector, following: Value) -> None:
-    """Add one to the count of threads that are done; wait until it is full for this CUDA block."""
+    """Wait again and again until all threads of this CUDA block have ended; all leave together.
+
+    Every thread counts the barriers that it has passed, and all pass the same. Who ends last says
+    after which one all leave: the next. Were it only said that all have ended, threads that are
+    let go by a barrier could see it before they wait again, or after, as it happens.
+    """
     graph = selector.graph
-    count = imm(selector.memory.allocate(4))
+    passed = _count_barriers(graph)
+    count, leave = (imm(selector.memory.allocate(WORD_BYTES)) for _ in range(2))
     arrive, check, done = (graph.new_block(n) for n in ("arrive", "check", "all_done"))
+    full = selector.emit(Op.MUL, following, imm(selector.shape.n_threads))
+    coming = selector.emit(Op.ADD, passed, ONE)
     selector.jump(arrive)
     arrive.serial = True
-    old = selector.emit(Op.LD, count, ZERO)
-    selector.effect(Op.ST, count, ZERO, selector.emit(Op.ADD, old, ONE))
+    ended = selector.emit(Op.ADD, selector.emit(Op.LD, count, ZERO), ONE)
+    selector.effect(Op.ST, count, ZERO, ended)
+    is_last = selector.emit(Op.EQ, ended, full)
+    assert isinstance(is_last, Virtual)
+    selector.effect(Op.ST, leave, ZERO, coming, Condition(is_last))
     selector.jump(check, barrier=True)
-    full = selector.emit(Op.MUL, following, imm(selector.shape.n_threads))
-    now = selector.emit(Op.LD, count, ZERO)
-    missing = selector.emit(Op.LTU, now, full)
-    assert isinstance(missing, Virtual)
-    check.condition, check.taken, check.target = Condition(missing), Edge(check, True), Edge(done)
+    check.nodes.append(_one_more(passed))
+    stays = selector.emit(Op.NE, selector.emit(Op.LD, leave, ZERO), passed)
+    assert isinstance(stays, Virtual)
+    check.condition, check.taken, check.target = Condition(stays), Edge(check, True), Edge(done)
     selector.block = done
+
+
+def _count_barriers(graph: Graph) -> Virtual:
+    """A register that every barrier so far counts up by one."""
+    passed = graph.fresh()
+    edges = [edge for block in graph.blocks for edge in block.edges]
+    for block in {edge.block for edge in edges if edge.barrier}:
+        assert block is not None
+        block.nodes.insert(0, _one_more(passed))
+    graph.entry.nodes.insert(0, Node(Op.MOV, ZERO, dst=passed))
+    return passed
+
+
+def _one_more(passed: Virtual) -> Node:
+    return Node(Op.ADD, passed, ONE, dst=passed)
 
 
 def _may_end_early(head: Block, tail: Block) -> bool:

@@ -443,7 +443,7 @@ def test_an_exit_ends_a_lane_that_has_yielded() -> None:
 def test_loops_that_wait_for_nothing_are_a_deadlock() -> None:
     parted = MachineBlock(ODD, Target(2, yields=True), Guard(Forward(0)), Target(1, yields=True))
     stay = [block(to=Target(n, yields=True)) for n in (1, 2)]
-    with pytest.raises(DeadlockError, match=r"none of them does: at B1, B2$") as caught:
+    with pytest.raises(DeadlockError, match=r"none gets on: at B1, B2$") as caught:
         run_blocks(REFERENCE, [parted, *stay], (), 4)
     assert caught.value.blocks == (1, 2)
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
+import numpy as np
 import pytest
 
-from qgpu.errors import CompileError
+from qgpu.errors import CompileError, LaunchError
+from qgpu.ptx import build_graph
+from tests.cases import Case
+from tests.levels import in_blocks
 from tests.ptx.lowering import ptx_kernel, run_both
 
 HEAD = """ld.param.u64 %d1, [p0]; mov.u32 %r1, %tid.x; mul.wide.u32 %d2, %r1, 4;
@@ -70,3 +76,40 @@ def test_a_thread_that_ends_does_not_wait_in_the_next_cuda_block() -> None:
     body = f"{HEAD} bar.sync 1; @%p1 bra E; bar.sync 2; st.global.u32 [%d1], 5; E: ret;"
     got = run_both(ptx_kernel(body, n_params=1), [[0] * 8], grid=(2, 1, 1), block=(8, 1, 1))
     assert got.blocks[0] == got.ptx[0] == [0] * 4 + [5] * 4
+
+
+LEAVERS = ("T == 0", "T == 2", "T > 0", "T >= 4", "T & 1")
+
+
+def case_of_leavers(leaves: str, n: int, g: int) -> Case:
+    """Some threads end between two barriers, the others after more of them; a thread that began
+    the next CUDA block too early would find words of the last one, or leave its own there."""
+    source = f"""__global__ void k(int *o) {{
+    __shared__ int s[16]; int T = threadIdx.x, n = blockDim.x, b = blockIdx.x;
+    s[T] = b * 100 + T;
+    __syncthreads();
+    o[b * n + T] = s[(T + 1) % n];
+    if ({leaves}) return;
+    __syncthreads(); s[T] = -1; __syncthreads();
+    if (T == 1) return;
+    s[T] = -2; __syncthreads(); s[T] = -3;
+}}"""
+    right = np.array([b * 100 + (t + 1) % n for b in range(g) for t in range(n)], dtype=np.int32)
+    return Case("leavers", source, "k", (g, 1, 1), (n, 1, 1), (np.zeros_like(right),), {0: right})
+
+
+@pytest.mark.parametrize("n", [2, 3, 4, 5, 8, 13])
+@pytest.mark.parametrize("leaves", LEAVERS)
+def test_all_threads_go_to_the_next_cuda_block_together(leaves: str, n: int) -> None:
+    for g in (2, 3):
+        for opt in ("-O0", "-O1", "-O3"):
+            case = case_of_leavers(leaves, n, g)
+            assert not case.differences(in_blocks(case, opt=opt)[0]), (g, opt)
+
+
+def test_a_thread_that_misses_a_barrier_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were the barriers of the kernel not counted, some would leave at another one."""
+    monkeypatch.setattr(build_graph, "_count_barriers", lambda graph: graph.fresh())
+    case = case_of_leavers("T == 2", 4, 3)
+    with suppress(LaunchError):  # or threads that wait for ever
+        assert case.differences(in_blocks(case)[0])

@@ -560,6 +560,45 @@ WAITS = {
         o[T] = 7;""",
         lambda n, g: ([zeros(1), zeros(n)], {0: [1], 1: [7] * n}),
     ),
+    "a vote behind a way out of the kernel, in rounds": Wait(
+        "int *o, int q",
+        """int r = -1;
+        for (int i = 0; i < 4; i++)
+            if (i == (T & 3)) { if (q == T) { o[T] = 9; return; } r = __ballot_sync(0xf, 1); }
+        o[T] = r;""",
+        lambda n, g: ([zeros(n), 1], {0: [
+            9 if t == 1 else 13 if t < 4 else (1 << min(4, n - t // 4 * 4)) - 1 for t in range(n)
+        ]}),
+        (4, 5, 8),
+    ),
+    "a vote behind a way out of the loop, in rounds": Wait(
+        "int *o, int q",
+        """int r = -1;
+        for (int i = 0; i < 4; i++)
+            if (i == (T & 3)) { if (q == T) break; r = __ballot_sync(0xf, 1); }
+        o[T] = r;""",
+        lambda n, g: ([zeros(n), 77],
+                      {0: [(1 << min(4, n - t // 4 * 4)) - 1 for t in range(n)]}),
+        (4, 5, 8),
+    ),
+    "a vote before a break, in rounds": Wait(
+        "int *o",
+        """int r = 0;
+        for (int i = 0; i < 4; i++)
+            if ((T ^ i) & 1) { r = r * 16 + __ballot_sync(0xf, 1); if (T == 1) break; }
+        o[T] = r;""",
+        lambda n, g: ([zeros(4)], {0: [253, 15, 253, 253]}),
+        (4,),
+    ),
+    "masks that are known as the kernel runs, in rounds": Wait(
+        "int *o, unsigned *m",
+        """int r = 0;
+        for (int i = 0; i < 4; i++)
+            if (i == (T & 3)) r = __ballot_sync(m[T], 1);
+        o[T] = r;""",
+        lambda n, g: ([zeros(n), [15] * n], {0: [15] * n}),
+        WARPS[:2],
+    ),
 }  # fmt: skip
 
 
