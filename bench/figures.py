@@ -99,6 +99,7 @@ def rows() -> list[Row]:
     gpu, replay = load("gpu-h200-2026-12-01.json"), load("replay-h200-2026-12-01.json")
     long = load("long-executor.json")
     decode = load("decode-h200-2026-12-01.json")
+    executor = load("replay-executor-2026-12-07.json")
     tokens = json.loads((ROOT / "bench" / "tokens.json").read_text())
     column = tokens["columns"].index("written")
     written = sum(case[column] for case in tokens["cases"].values())
@@ -125,6 +126,10 @@ def rows() -> list[Row]:
         (f"a launch of {long['tokens']:,} tokens written token by token by the executor",
          "every token and the memory right" if long["tokens right"] and long["memory right"]
          else "WRONG", f"CPU, {long['date'][:10]}; the circuit's matrices, sparse"),
+        ("traces of the corpus through the executor: every token, memory at the end",
+         f"{executor['launches'] - len(executor['faults'])} of {executor['launches']} launches, "
+         f"{executor['trace tokens']:,} tokens",
+         f"CPU, {executor['date'][:10]}; the circuit's matrices, sparse"),
         *text_rows(load("text-cpu-2026-12-04.json")),
         vllm_row(load("vllm-cpu-2026-12-04.json")),
         ("tokens that the corpus writes, all kernels together",
