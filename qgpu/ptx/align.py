@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from qgpu.isa import Op
-from qgpu.ptx.cfg import layout, liveness
-from qgpu.ptx.mir import ZERO, Block, Edge, Graph, Node, Virtual
+from qgpu.ptx.cfg import layout, lead_through, liveness
+from qgpu.ptx.mir import ZERO, Block, Graph, Node, Virtual
 from qgpu.ptxir import Inst
 
 ACROSS = (Op.SHFL, Op.BALLOT)
@@ -85,10 +85,7 @@ def _add_last_block(graph: Graph, header: Block) -> bool:
     ]
     if len(ways) < 2:
         return False
-    last = graph.new_block("again")
-    for block in ways:
-        block.redirect(header, Edge(last))
-    last.target = Edge(header)
+    lead_through(graph.new_block("again"), ways, header)
     return True
 
 

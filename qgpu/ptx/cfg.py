@@ -1,11 +1,14 @@
-"""Graph facts: reachability, dominators, strongly connected components, loops, liveness, layout."""
+"""Graph facts: reachability, dominators, strongly connected components, loops, liveness, layout.
+
+And the one change that several passes make to a loop: ``lead_through``.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
-from qgpu.ptx.mir import Block, Graph, Virtual
+from qgpu.ptx.mir import Block, Edge, Graph, Virtual
 
 T = TypeVar("T", bound=Hashable)
 
@@ -162,3 +165,10 @@ def liveness(graph: Graph) -> tuple[Liveness, Liveness]:
                 live_in[block], live_out[block] = into, out
                 changed = True
     return live_in, live_out
+
+
+def lead_through(last: Block, blocks: Iterable[Block], header: Block) -> None:
+    """Lead every way from the blocks back to a loop's header through one new block."""
+    for block in blocks:
+        block.redirect(header, Edge(last))
+    last.target = Edge(header)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from qgpu.isa import Op
-from qgpu.ptx.cfg import components, loop_entry
+from qgpu.ptx.cfg import components, lead_through, loop_entry
 from qgpu.ptx.mir import Block, Edge, Graph, Node, Value, Virtual
 from qgpu.ptx.optimise import UNSTABLE
 
@@ -47,10 +47,7 @@ def mark_waits(graph: Graph, n_threads: int, has_fence: bool) -> None:
 def _stand_behind(graph: Graph, loop: _Loop) -> None:
     """Let the lanes that go round stand in a block of their own, numbered behind the loop: those
     that wait in loops inside then go first, and get the lock that they wait for."""
-    last = graph.new_block("stand")
-    for block in loop.blocks:
-        block.redirect(loop.header, Edge(last))
-    last.target = Edge(loop.header)
+    lead_through(graph.new_block("stand"), loop.blocks, loop.header)
 
 
 def _yield_to(block: Block, header: Block) -> None:
@@ -209,9 +206,8 @@ class _Loop:
         """Whether a node only carries a cycle on: no new start, nothing read from memory."""
         sources = list(node.sources())
         others = [source for source in sources if source not in cycle]
-        is_copy = node.op is Op.MOV and node.guard is None
         return (
-            (is_copy or node.op in ARITHMETIC)
+            (_is_copy(node) or node.op in ARITHMETIC)
             and len(others) < len(sources)
             and not self._behind(others)[1]
         )
@@ -288,15 +284,10 @@ class _Loop:
 
     def _are_read(self, regs: set[Virtual], swap: Node) -> bool:
         """Whether registers hold, unchanged, what the loop has read of the word of a swap."""
-        found, (behind, reads) = 0, self._behind(regs)
-        for node in (node for reg in behind for node, _ in self.definitions[reg]):
-            if node.op is not Op.LD and not (node.op is Op.MOV and node.guard is None):
-                return False
-        for read in reads:
-            found += 1
-            if read.origin is not swap.origin and (read.a, read.b) != (swap.a, swap.b):
-                return False
-        return bool(found)
+        behind, reads = self._behind(regs)
+        made = [node for reg in behind for node, _ in self.definitions[reg]]
+        unchanged = all(node.op is Op.LD or _is_copy(node) for node in made)
+        return bool(reads) and unchanged and all(_is_same_place(read, swap) for read in reads)
 
     def _leaves(self, term: Virtual, known: set[Virtual]) -> set[Virtual]:
         """The registers that a comparison is made from; those ``known`` are looked at no closer."""
@@ -335,6 +326,14 @@ class _Loop:
                 copies = [node for node, _ in self.definitions.get(reg, []) if node.op is Op.MOV]
                 work += [source for node in copies for source in node.sources()]
         return compared
+
+
+def _is_same_place(read: Node, swap: Node) -> bool:
+    return read.origin is swap.origin or (read.a, read.b) == (swap.a, swap.b)
+
+
+def _is_copy(node: Node) -> bool:
+    return node.op is Op.MOV and node.guard is None
 
 
 def _is_strong(node: Node) -> bool:
